@@ -1,0 +1,1 @@
+"""Words: options, plans, help, and what people read on the terminal."""

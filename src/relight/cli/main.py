@@ -1,0 +1,59 @@
+"""The command `relight`: words in, a job, an exit code out."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relight.core.names import UsageError
+    from relight.shell.agent import Outcome
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one launcher; returns its exit code."""
+    from relight.cli.options import parse
+    from relight.cli.plan import plan
+    from relight.core.names import UsageError
+    from relight.core.verdict import USAGE, exit_code
+    from relight.program import carry_out
+    from relight.shell.machine import Machine
+
+    environ = dict(os.environ)
+    try:
+        launch = plan(parse(sys.argv[1:] if argv is None else argv, environ), environ, Machine(environ))
+        outcome = carry_out(launch, environ)
+    except UsageError as error:
+        complain(error)
+        return USAGE
+    tell(outcome)
+    cause = outcome.story.cause
+    return exit_code(launch.exit_codes, outcome.verdict, cause, outcome.stop_signal)
+
+
+def complain(error: UsageError) -> None:
+    """Two lines: what is wrong, and what to type."""
+    print(f"relight: error: {error.what}", file=sys.stderr)
+    if error.remedy:
+        print(f"  try: {error.remedy}", file=sys.stderr)
+
+
+def tell(outcome: Outcome) -> None:
+    """The failure page, and below it the block that torchrun would have printed."""
+    from relight.core.documents import Verdict
+
+    if outcome.verdict is not Verdict.FAILED:
+        return
+    import time
+
+    from relight.core.page import for_grep, for_people
+
+    story = outcome.story
+    ends = [*story.ends, *([story.cause.end] if story.cause and story.cause.end else [])]
+    clock = {end.rank: time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(end.failed_at)) for end in ends}
+    page = for_people(story)
+    block = for_grep(story, clock)
+    print(f"{page}\n{block}" if block else page, file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Decisions. Values in, values out: no clock, socket, file, thread, log, randomness or environment."""

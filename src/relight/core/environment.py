@@ -1,0 +1,105 @@
+"""What a worker finds in os.environ, and the command that it is."""
+
+from __future__ import annotations
+
+import string
+
+from relight.core.launch import How
+from relight.core.names import UsageError
+from relight.core.values import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relight.core.launch import Launch
+    from relight.core.roster import Place, Roster
+
+
+@value
+class Round:
+    """What all workers of a round share."""
+
+    number: int
+    restarts: int
+    roster: Roster
+
+
+def worker_environment(
+    inherited: Mapping[str, str], launch: Launch, round_: Round, place: Place, error_file: str
+) -> dict[str, str]:
+    """The whole environment of one worker: what the launcher inherited, then torchrun's variables."""
+    host = round_.roster.seats[0]
+    environment = {
+        **inherited,
+        "RANK": str(place.rank),
+        "LOCAL_RANK": "0" if launch.virtual_local_rank else str(place.local_rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "GROUP_RANK": str(place.group_rank),
+        "GROUP_WORLD_SIZE": str(place.group_world_size),
+        "ROLE_NAME": place.role,
+        "ROLE_RANK": str(place.role_rank),
+        "ROLE_WORLD_SIZE": str(place.role_world_size),
+        "MASTER_ADDR": host.store_address,
+        "MASTER_PORT": str(host.store_port),
+        "TORCHELASTIC_RESTART_COUNT": str(round_.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(launch.budget.restarts),
+        "TORCHELASTIC_RUN_ID": launch.run_id,
+        "TORCHELASTIC_USE_AGENT_STORE": str(launch.store.shared),
+        "TORCHELASTIC_ERROR_FILE": error_file,
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": signals_text(launch.signals),
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+    if launch.threads is not None:
+        environment["OMP_NUM_THREADS"] = launch.threads
+    if launch.virtual_local_rank:
+        environment.update(_own_device(inherited, place.local_rank))
+    return environment
+
+
+def signals_text(signals: tuple[int, ...]) -> str:
+    from signal import Signals
+
+    return ",".join(Signals(number).name for number in signals)
+
+
+def _own_device(inherited: Mapping[str, str], local_rank: int) -> dict[str, str]:
+    """The one accelerator that a worker sees under --virtual-local-rank."""
+    hip = inherited.get("HIP_VISIBLE_DEVICES", "")
+    name = "HIP_VISIBLE_DEVICES" if hip else "CUDA_VISIBLE_DEVICES"
+    listed = hip or inherited.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        device = str(local_rank)
+    elif not listed.strip():
+        device = ""
+    else:
+        devices = [part.strip() for part in listed.split(",")]
+        if local_rank >= len(devices):
+            raise UsageError(
+                f"--virtual-local-rank: {name} lists {len(devices)} devices, too few for local rank {local_rank}",
+                f"--nproc-per-node {len(devices)}, or list more devices in {name}",
+            )
+        device = devices[local_rank]
+    return {name: device, "CUDA_VISIBLE_DEVICES": device}
+
+
+def worker_command(launch: Launch, place: Place, python: str) -> list[str]:
+    """The command line of one worker, `${local_rank}` filled in."""
+    match launch.how:
+        case How.SCRIPT:
+            own, rest = [python, "-u"], [launch.entrypoint]
+        case How.MODULE:
+            own, rest = [python, "-u"], ["-m", launch.entrypoint]
+        case How.PROGRAM:
+            own, rest = [launch.entrypoint], []
+        case How.RUN_PATH:
+            own, rest = [python, "-u", "-c", _RUN_PATH], [launch.entrypoint]
+    if launch.passes_local_rank:
+        rest.append(f"--local-rank={place.local_rank}")
+    macro = {"local_rank": str(place.local_rank)}
+    return own + [string.Template(part).safe_substitute(macro) for part in (*rest, *launch.args)]
+
+
+# The script as `__main__` in a Python child: sys.exit and exceptions end the child as they would a script.
+_RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"

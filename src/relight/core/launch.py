@@ -1,0 +1,128 @@
+"""Launch: what the user asked for, checked and frozen.
+
+Made once, by `cli.plan` or by a program that calls `relight.run(Launch(...))`, and never changed afterwards.
+Every field has the name of torchrun's option where there is one. What only the machine can answer (how many
+accelerators, which address) is answered before a Launch is made.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from relight.core.names import UsageError
+from relight.core.streams import NOWHERE, StreamChoice
+from relight.core.values import value
+
+
+class How(enum.Enum):
+    """What the entry point is."""
+
+    SCRIPT = "script"  # python -u script.py
+    MODULE = "module"  # python -u -m module
+    PROGRAM = "program"  # the program itself, found as a shell would
+    RUN_PATH = "run-path"  # the script as a function in a Python child, `__main__` by runpy
+
+
+class ExitCodes(enum.Enum):
+    """Which exit codes the launcher itself uses."""
+
+    TORCHRUN = "torchrun"  # 0, 1, 2 and nothing else
+    DETAILED = "detailed"  # see relight.core.verdict
+
+
+@value
+class Budget:
+    """How many restarts: at most `restarts` in all, and at most `intensity` within any `period_s` seconds."""
+
+    restarts: int = 0
+    intensity: int | None = None
+    period_s: float = 0.0
+
+    def check(self) -> None:
+        if self.restarts < 0:
+            raise UsageError(f"--max-restarts {self.restarts} is below zero", "--max-restarts 0 for none")
+        if self.intensity is not None and (self.intensity < 0 or self.period_s <= 0):
+            raise UsageError(
+                f"--restart-rate {self.intensity}/{self.period_s:g}s is not a rate",
+                "--restart-rate 5/600 for at most 5 restarts in 600 seconds",
+            )
+
+
+@value
+class Store:
+    """Where the workers' own store answers."""
+
+    shared: bool = True  # the agent hosts it; False: worker rank 0 does, on a port the agent found free
+    address: str = "127.0.0.1"  # MASTER_ADDR
+    port: int = 0  # 0: any free one
+
+
+@value
+class Output:
+    """Where the workers' output goes."""
+
+    log_dir: str | None = None  # None: a temporary folder, gone at the end if nothing was written to it
+    redirects: StreamChoice = NOWHERE
+    tee: StreamChoice = NOWHERE
+    local_ranks: tuple[int, ...] | None = None  # whose output reaches the console; None: everybody's
+    stdout_needles: tuple[str, ...] = ()
+    stderr_needles: tuple[str, ...] = ()
+    prefix_template: str | None = None
+
+    @property
+    def keeps_files(self) -> bool:
+        return self.log_dir != "/dev/null"
+
+
+@value
+class Launch:
+    """One job as one node is asked to run it."""
+
+    entrypoint: str
+    args: tuple[str, ...] = ()
+    how: How = How.SCRIPT
+    nproc_per_node: int = 1
+    min_nodes: int = 1
+    max_nodes: int = 1
+    role: str = "default"
+    run_id: str = ""
+    budget: Budget = Budget()
+    store: Store = Store()
+    output: Output = Output()
+    shutdown_timeout_s: float = 30.0
+    signals: tuple[int, ...] = (15, 2, 1, 3)
+    virtual_local_rank: bool = False
+    cpus: tuple[tuple[int, ...], ...] = ()  # for each local rank, the CPUs it is bound to; empty: not bound
+    python: str = ""  # the workers' interpreter; empty: the one that runs relight
+    threads: str | None = None  # OMP_NUM_THREADS for workers, None: as inherited
+    passes_local_rank: bool = False  # torch.distributed.launch's --local-rank=N before the script's arguments
+    exit_codes: ExitCodes = ExitCodes.TORCHRUN
+    forgives_teardown: bool = True  # an abort after the main module has returned counts as finished
+    stuck_timeout_s: float = 0.0  # a worker that stays uninterruptible (state D) for so long; 0: no limit
+
+    def check(self) -> None:
+        if not self.entrypoint:
+            raise UsageError("no script was named", "relight [options] train.py [its arguments]")
+        if self.nproc_per_node < 1:
+            raise UsageError(
+                f"--nproc-per-node {self.nproc_per_node} asks for no worker at all",
+                "--nproc-per-node 1 or more",
+            )
+        if self.shutdown_timeout_s < 0:
+            raise UsageError(
+                f"--shutdown-timeout {self.shutdown_timeout_s:g} is below zero",
+                "--shutdown-timeout 30, in seconds",
+            )
+        if not 1 <= self.min_nodes <= self.max_nodes:
+            raise UsageError(
+                f"--nnodes {self.min_nodes}:{self.max_nodes} asks for at least {self.min_nodes} and "
+                f"at most {self.max_nodes} nodes",
+                f"--nnodes {max(1, self.max_nodes)}:{max(1, self.min_nodes)}",
+            )
+        if self.max_nodes > 1:
+            raise UsageError(f"--nnodes {self.max_nodes}: this version of relight runs jobs of one node", "--nnodes 1")
+        if self.cpus and len(self.cpus) != self.nproc_per_node:
+            raise UsageError(
+                f"{len(self.cpus)} CPU sets were given for {self.nproc_per_node} workers",
+                "one set for each worker",
+            )

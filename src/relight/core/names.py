@@ -1,0 +1,65 @@
+"""The vocabulary every other room shares: how a process ended, and the three families of errors."""
+
+from __future__ import annotations
+
+import signal
+
+from relight.core.values import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Never, NoReturn
+
+
+@value
+class ExitStatus:
+    """How a process ended, in the convention of `subprocess`: a code, or the negative number of a signal."""
+
+    number: int
+
+    @property
+    def ok(self) -> bool:
+        return self.number == 0
+
+    @property
+    def signal(self) -> int | None:
+        return -self.number if self.number < 0 else None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"was killed by {signal_name(self.signal)}"
+        return f"exited with {self.number}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; `signal 34` for a number this system has no name for."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class RelightError(Exception):
+    """What relight raises on purpose. `str()` is one sentence; `remedy` says what to do."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+
+class UsageError(RelightError):
+    """You: a request that cannot be carried out as it stands."""
+
+
+class JobFailed(RelightError):
+    """Your program: the job ended without success, and no restart was left."""
+
+
+class Broken(RelightError):
+    """Us: something relight relies on did not work."""
+
+
+def never(impossible: Never) -> NoReturn:
+    """Marks a branch that no value can reach; the type checker proves it."""
+    raise AssertionError(f"unexpected {impossible!r}")

@@ -1,0 +1,214 @@
+"""The failure page: cause first, counts instead of repetition, a path for each claim.
+
+The same story is told three times: for people, for programs (`report.json`), and in the block that tools which
+grep torchrun's output look for. Nothing is known here that the story does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+
+from relight.core.failure import death_of, summary_of
+from relight.core.names import signal_name
+from relight.core.values import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from relight.core.failure import Cause, WorkerEnd
+
+TRACEBACK_HELP = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+
+@value
+class Story:
+    """A failed job, as one node knows it."""
+
+    job: str
+    name: str  # what ran: the script, the module or the program
+    host: str
+    round: int
+    restarts: int
+    most_restarts: int
+    reason: str
+    cause: Cause | None
+    ends: tuple[WorkerEnd, ...]  # this node's workers in the last round, by local rank
+    evidence: str = ""  # what the kernel has to say
+    report: str = ""  # where report.json is
+
+
+def for_people(story: Story) -> str:
+    """The page on the terminal."""
+    used = (
+        f"{story.restarts} of {story.most_restarts} restarts used" if story.most_restarts else "no restarts asked for"
+    )
+    lines = [f'relight: job "{story.job}" failed in round {story.round}, {used}']
+    end = story.cause.end if story.cause else None
+    if end is None:
+        lines.append(f"  first cause  {story.cause.sentence if story.cause else story.reason}")
+    else:
+        assert story.cause is not None
+        lines.append(f"  first cause  {_who(end)} on {story.cause.node}{_lead(story, end)}")
+        lines.append(f"  how          {death_of(end)}{_because(story, end)}")
+        lines += _said(end)
+    if after := _afterwards(story, end):
+        lines.append(f"  afterwards   {after}")
+    if story.cause is not None and not story.reason.startswith(story.cause.sentence):
+        lines.append(f"  decision     {story.reason}")
+    if story.report:
+        lines.append(f"  report       {story.report}")
+    return "\n".join(lines)
+
+
+def _who(end: WorkerEnd) -> str:
+    return f"rank {end.rank} (local rank {end.local_rank}, pid {end.pid})"
+
+
+def _lead(story: Story, first: WorkerEnd) -> str:
+    """How long before any other failure the first one came."""
+    others = [end.failed_at for end in story.ends if end.own_failure and end.rank != first.rank]
+    if not others:
+        return ""
+    lead = min(others) - first.failed_at
+    return f", {lead:.2f} s before any other" if lead >= 0.005 else f", {lead * 1000:.1f} ms before any other"
+
+
+def _because(story: Story, end: WorkerEnd) -> str:
+    return f"; {story.evidence}" if story.evidence and end.status.signal == 9 else ""
+
+
+def _said(end: WorkerEnd) -> list[str]:
+    where = end.error_file if end.words else end.stderr_file
+    summary = summary_of(end)
+    if summary:
+        return [f"  it said      {summary}", *([f"               {where}"] if where else [])]
+    if end.tail:
+        shown = [f"               {line}" for line in end.tail[-8:]]
+        return ["  its last words on stderr", *shown, f"               {where}"]
+    if end.stderr_file:
+        return [f"  it said      nothing on stderr ({end.stderr_file})"]
+    return ["  it said      see its output above; --tee 3 (or -r 3) would keep it in a file and show the end here"]
+
+
+def _afterwards(story: Story, first: WorkerEnd | None) -> str:
+    """What became of the others, counted."""
+    groups: dict[str, list[int]] = {}
+    ended_by_us = finished = 0
+    for end in story.ends:
+        if first is not None and end.rank == first.rank:
+            continue
+        if end.ok:
+            finished += 1
+        elif end.own_failure:
+            groups.setdefault(str(end.status), []).append(end.rank)
+        else:
+            ended_by_us += 1
+    parts = [f"{_workers(len(ranks))} {how} (rank{_s(ranks)} {_ranks(ranks)})" for how, ranks in groups.items()]
+    if ended_by_us:
+        parts.append(f"relight ended {ended_by_us} other{'' if ended_by_us == 1 else 's'}")
+    if finished:
+        parts.append(f"{_workers(finished)} had finished")
+    return "; ".join(parts)
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'' if count == 1 else 's'}"
+
+
+def _s(ranks: list[int]) -> str:
+    return "" if len(ranks) == 1 else "s"
+
+
+def _ranks(ranks: list[int], most: int = 12) -> str:
+    listed = ", ".join(map(str, ranks[:most]))
+    return listed if len(ranks) <= most else f"{listed} and {len(ranks) - most} more"
+
+
+def for_programs(story: Story) -> dict[str, Any]:
+    """What report.json holds."""
+    cause = story.cause
+    return {
+        "relight_report": 1,
+        "job": story.job,
+        "name": story.name,
+        "host": story.host,
+        "round": story.round,
+        "restarts": story.restarts,
+        "max_restarts": story.most_restarts,
+        "reason": story.reason,
+        "evidence": story.evidence,
+        "first_cause": None
+        if cause is None
+        else {
+            "node": cause.node,
+            "sentence": cause.sentence,
+            "worker": _worker(cause.end) if cause.end else None,
+        },
+        "workers": [_worker(end) for end in story.ends],
+    }
+
+
+def _worker(end: WorkerEnd) -> dict[str, Any]:
+    return {
+        "rank": end.rank,
+        "local_rank": end.local_rank,
+        "pid": end.pid,
+        "exit_code": end.status.number,
+        "signal": None if end.status.signal is None else signal_name(end.status.signal),
+        "outcome": "finished" if end.ok else "failed" if end.own_failure else "ended by relight",
+        "failed_at": end.failed_at,
+        "ended_at": end.at,
+        "message": end.words.message if end.words else None,
+        "traceback": end.words.callstack if end.words else None,
+        "error_file": end.error_file if end.words else None,
+        "stderr_file": end.stderr_file or None,
+        "stderr_tail": list(end.tail),
+        "forgiven": end.forgiven or None,
+    }
+
+
+def for_grep(story: Story, clock: dict[int, str]) -> str:
+    """The block that torchrun prints, for the tools that look for it. `clock` tells each rank's time as text."""
+    root = story.cause.end if story.cause else None
+    failed = [end for end in sorted(story.ends, key=lambda one: one.local_rank) if not end.ok]
+    if root is None:
+        return ""
+    blocks: dict[int, str] = {}
+    for index, end in enumerate(failed):
+        blocks[end.rank] = _block(index, end, story.host, clock.get(end.rank, ""))
+    first = blocks.pop(root.rank, "") or _block(0, root, story.host, clock.get(root.rank, ""))
+    title = f"{story.name} FAILED"
+    others = "\n".join(blocks.values()) or "  <NO_OTHER_FAILURES>"
+    body = ["Failures:", others, "Root Cause (first observed failure):", first]
+    width = min(60, max(len(line) for part in [title, *body] for line in part.splitlines()))
+    thick, thin = "=" * width, "-" * width
+    return "\n".join([thick, title, thin, body[0], body[1], thin, body[2], body[3], thick])
+
+
+def _block(index: int, end: WorkerEnd, host: str, time: str) -> str:
+    signalled = end.status.signal
+    if end.words is not None:
+        traceback = (end.words.callstack or end.words.message).replace("\n", "\n  ")
+    elif signalled is not None:
+        traceback = f"Signal {signalled} ({signal_name(signalled)}) received by PID {end.pid}"
+    elif summary_of(end):
+        traceback = "\n  ".join(end.tail)
+    else:
+        traceback = TRACEBACK_HELP
+    how = f"{end.status.number} (pid: {end.pid})" + (f"  ({signal_name(signalled)})" if signalled is not None else "")
+    return "\n".join(
+        [
+            f"[{index}]:",
+            f"  time      : {time}",
+            f"  host      : {host}",
+            f"  rank      : {end.rank} (local_rank: {end.local_rank})",
+            f"  exitcode  : {how}",
+            f"  error_file: {end.error_file if end.words else '<N/A>'}",
+            f"  traceback : {traceback}",
+        ]
+    )
+
+
+def as_json(story: Story) -> bytes:
+    return json.dumps(for_programs(story), indent=1).encode() + b"\n"

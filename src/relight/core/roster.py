@@ -1,0 +1,114 @@
+"""Who sits where: nodes to group ranks, workers to ranks. Stable over rounds; nodes may differ in slots and role."""
+
+from __future__ import annotations
+
+import re
+
+from relight.core.values import value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@value
+class Applicant:
+    """A node that is ready to take part, and what it brings."""
+
+    node: str
+    slots: int
+    role: str = "default"
+    store_address: str = "127.0.0.1"
+    store_port: int = 0
+
+
+@value
+class Seat:
+    """A node's place in one round."""
+
+    node: str
+    group_rank: int
+    slots: int
+    role: str
+    first_rank: int
+    first_role_rank: int
+    store_address: str
+    store_port: int
+
+
+@value
+class Place:
+    """A worker's place in one round."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    group_rank: int
+    group_world_size: int
+    role: str
+    role_rank: int
+    role_world_size: int
+
+
+@value
+class Roster:
+    """Everybody's place in one round. Workers find each other at the store of the node in seat 0."""
+
+    seats: tuple[Seat, ...]
+
+    @property
+    def world_size(self) -> int:
+        return sum(seat.slots for seat in self.seats)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset(seat.node for seat in self.seats)
+
+    def role_world_size(self, role: str) -> int:
+        return sum(seat.slots for seat in self.seats if seat.role == role)
+
+    def places(self, node: str) -> tuple[Place, ...]:
+        """The places of one node's workers, by local rank; none if the node has no seat."""
+        return tuple(
+            Place(
+                rank=seat.first_rank + local_rank,
+                local_rank=local_rank,
+                world_size=self.world_size,
+                local_world_size=seat.slots,
+                group_rank=seat.group_rank,
+                group_world_size=len(self.seats),
+                role=seat.role,
+                role_rank=seat.first_role_rank + local_rank,
+                role_world_size=self.role_world_size(seat.role),
+            )
+            for seat in self.seats
+            if seat.node == node
+            for local_rank in range(seat.slots)
+        )
+
+
+def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> Roster:
+    """Seats at most `most` nodes. Survivors keep their order, newcomers sit behind them in natural order."""
+    old = {taken.node: taken.group_rank for taken in before.seats} if before else {}
+    order = sorted(applicants, key=lambda one: (old.get(one.node, len(old)), _natural(one.node)))
+    seats: list[Seat] = []
+    for one in order[:most]:
+        seats.append(
+            Seat(
+                node=one.node,
+                group_rank=len(seats),
+                slots=one.slots,
+                role=one.role,
+                first_rank=sum(taken.slots for taken in seats),
+                first_role_rank=sum(taken.slots for taken in seats if taken.role == one.role),
+                store_address=one.store_address,
+                store_port=one.store_port,
+            )
+        )
+    return Roster(tuple(seats))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that puts node2 before node10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]

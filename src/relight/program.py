@@ -1,0 +1,44 @@
+"""`relight.run(Launch(...))`: a whole job from a program, a notebook or a thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from relight.core.documents import Verdict
+from relight.core.names import JobFailed
+from relight.core.page import for_people
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relight.core.launch import Launch
+    from relight.shell.agent import Outcome
+
+
+def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
+    """Runs the job to its end. Raises JobFailed, with the failure page as its text, if it does not succeed."""
+    outcome = carry_out(launch, os.environ if environ is None else environ)
+    if outcome.verdict is not Verdict.SUCCEEDED:
+        page = for_people(outcome.story) if outcome.verdict is Verdict.FAILED else f"relight: {outcome.reason}"
+        raise JobFailed(page)
+    return outcome
+
+
+def carry_out(launch: Launch, environ: Mapping[str, str]) -> Outcome:
+    """Runs the job to its end, good or bad."""
+    from relight.core.values import replace
+    from relight.shell.agent import Agent, Surroundings
+    from relight.shell.kernel import OomWatch
+    from relight.shell.outlets import Outlets
+
+    if not launch.run_id:
+        launch = replace(launch, run_id=os.urandom(8).hex())
+    place = Surroundings(
+        environ=dict(environ),
+        host=os.uname().nodename,
+        python=sys.executable,
+        temporary=environ.get("TMPDIR") or "/tmp",
+    )
+    return Agent(launch, place, Outlets(launch.output, place.host), OomWatch()).run()

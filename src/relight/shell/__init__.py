@@ -1,0 +1,1 @@
+"""Actions. The operating system, sockets, files and the clock live only here."""

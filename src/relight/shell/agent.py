@@ -1,0 +1,322 @@
+"""The agent: waits for something to happen, asks the machines, does what they say.
+
+It owns nothing but the loop. Whatever it learns (a worker ended, a signal came, time passed) goes to `Node` as a
+verb; whatever Node commands is carried out here; what Node would report goes over the link, and the answer back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from relight.core.documents import Phase, Standing, Verdict
+from relight.core.environment import Round, worker_command, worker_environment
+from relight.core.failure import WorkerEnd
+from relight.core.job import Job, JobRules
+from relight.core.names import never
+from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
+from relight.core.page import Story, as_json
+from relight.core.room import Closed, Step
+from relight.core.roster import Applicant
+from relight.core.values import replace, value
+from relight.shell.clock import monotonic
+from relight.shell.errorfiles import pass_on, words_in, write_whole
+from relight.shell.guardian import MARK, Guardian
+from relight.shell.link import LocalLink
+from relight.shell.logfiles import RunFolder, last_lines
+from relight.shell.loop import Loop
+from relight.shell.ports import free_port
+from relight.shell.processes import Order, Processes
+from relight.shell.room import Room
+from relight.shell.signals import Signals
+from relight.shell.storehost import StoreHost
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from relight.core.documents import JobView, NodeReport
+    from relight.core.launch import Launch
+    from relight.core.names import ExitStatus
+    from relight.core.room import Fact, Hello
+    from relight.core.roster import Place
+    from relight.shell.kernel import OomWatch
+    from relight.shell.outlets import Outlets
+
+
+@value
+class Surroundings:
+    """What the agent needs to know of the place it runs in. Read once, at the door."""
+
+    environ: Mapping[str, str]
+    host: str
+    python: str
+    temporary: str = "/tmp"
+
+
+@value
+class Outcome:
+    """How a run ended, as a program sees it."""
+
+    verdict: Verdict
+    reason: str
+    story: Story
+    stop_signal: int | None = None
+
+
+class Agent:
+    """One node of one job, from its first worker to its last."""
+
+    def __init__(self, launch: Launch, place: Surroundings, outlets: Outlets, oom: OomWatch) -> None:
+        self._launch = launch
+        self._place = place
+        self._outlets = outlets
+        self._oom = oom
+        self._say = outlets.say
+        self._mark = os.urandom(8).hex()
+        self._ended: list[tuple[int, int, ExitStatus, float]] = []
+        self._places: dict[int, Place] = {}
+        self._steps: dict[int, int] = {}
+        self._leave: Leave | None = None
+        self._view: JobView | None = None
+        self._reported: NodeReport | None = None
+        self._round: Round | None = None
+        self._loop = Loop()
+        self._folder = RunFolder(launch.output, launch.run_id, place.temporary)
+        self._store = StoreHost(self._loop, launch.store.address, launch.store.port) if launch.store.shared else None
+        applicant = Applicant(
+            node=place.host,
+            slots=launch.nproc_per_node,
+            role=launch.role,
+            store_address=launch.store.address,
+            store_port=self._store.port if self._store else 0,
+        )
+        now = monotonic()
+        rules = JobRules(launch.min_nodes, launch.max_nodes, launch.budget)
+        self._link = LocalLink(Job(rules, now))
+        self._node = Node(applicant, self._mark, NodeRules(launch.shutdown_timeout_s), now)
+
+    def run(self) -> Outcome:
+        """Runs the job. However this ends, no worker is left alive."""
+        self._guardian = Guardian(self._mark)
+        self._processes = Processes(self._loop, self._guardian, self._note_exit)
+        self._room = Room(self._loop, self._folder.socket_path(), self._heard)
+        for folder in self._folder.temporary:
+            self._guardian.tidy(folder)
+        as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
+        handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
+        signals = Signals(self._loop, handled, self._signalled)
+        self._signals = signals
+        try:
+            self._talk()
+            while self._leave is None:
+                self._loop.wait(self._wake_at())
+                self._turn()
+            return self._outcome(self._leave)
+        finally:
+            self._processes.close()
+            signals.close()
+            self._room.close()
+            if self._store:
+                self._store.close()
+            self._guardian.dismiss()
+            self._folder.tidy()
+            self._loop.close()
+
+    # -- the turn of the loop -------------------------------------------------------------------------------
+
+    def _wake_at(self) -> float | None:
+        moments = [at for at in (self._node.wake_at(), self._link.wake_at()) if at is not None]
+        return min(moments, default=None)
+
+    def _turn(self) -> None:
+        if self._ended:
+            ended, self._ended = self._ended, []
+            ends = [(self._describe(*one), self._processes.others(one[0])) for one in ended]
+            self._perform(self._node.ended(monotonic(), ends))
+        if os.getpid() == 1:
+            self._reap_strangers()
+        self._perform(self._node.tick(monotonic()))
+        self._follow(self._link.tick(monotonic()), monotonic())
+        self._talk()
+
+    def _talk(self) -> None:
+        """Reports whatever is new, and follows the answer, until nothing is new."""
+        while self._leave is None:
+            now = monotonic()
+            report = self._node.report(now)
+            if self._reported is not None and replace(report, sent_at=self._reported.sent_at) == self._reported:
+                return
+            if self._store is None and report.standing is Standing.READY:
+                self._node.offer(free_port(self._launch.store.address))
+                report = self._node.report(now)
+            self._reported = report
+            self._follow(self._link.exchange(now, report), now)
+
+    def _follow(self, view: JobView, sent_at: float) -> None:
+        if self._view is None or view.serial > self._view.serial:
+            self._view = view
+            if view.phase is Phase.GATHERING and view.round > 0:
+                left = (
+                    f"restart {view.restarts} of {self._launch.budget.restarts}" if view.cause else "no restart spent"
+                )
+                self._say(f"relight: {view.reason}; starting again, {left}")
+        self._perform(self._node.see(monotonic(), view, sent_at))
+
+    def _perform(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case StartWorkers():
+                    self._start(command)
+                case TellWorker(local_rank, number, group):
+                    self._processes.tell(local_rank, number, group)
+                case LookAtGroup(local_rank):
+                    others = self._processes.others(local_rank)
+                    self._perform(self._node.looked(monotonic(), local_rank, others))
+                case Leave():
+                    self._leave = command
+                case _:
+                    never(command)
+
+    # -- commands -------------------------------------------------------------------------------------------
+
+    def _start(self, command: StartWorkers) -> None:
+        round_ = self._round = Round(command.round, command.restarts, command.roster)
+        self._places = {place.local_rank: place for place in command.places}
+        self._steps = {}
+        self._folder.make(command.round, len(command.places))
+        if self._store:
+            self._store.renew()
+        self._outlets.begin(self._folder.round_folder(command.round))
+        try:
+            self._processes.start([self._order(round_, place) for place in command.places])
+        except OSError as error:
+            self._node.not_started(f"the workers could not be started: {error.strerror}: {error.filename or ''}")
+        finally:
+            self._outlets.started()
+
+    def _order(self, round_: Round, place: Place) -> Order:
+        launch = self._launch
+        folder = self._folder.worker_folder(round_.number, place.local_rank)
+        environment = worker_environment(self._place.environ, launch, round_, place, _error_file(folder))
+        environment[MARK] = self._mark
+        environment["RELIGHT_LOCAL_RANK"] = str(place.local_rank)
+        environment["RELIGHT_ROUND"] = str(round_.number)
+        environment["RELIGHT_SOCKET"] = self._room.path
+        if launch.forgives_teardown:
+            environment["RELIGHT_TIDY_EXIT"] = str(os.getpid())
+        stdout, stderr = self._outlets.streams(place, folder)
+        return Order(
+            local_rank=place.local_rank,
+            command=worker_command(launch, place, launch.python or self._place.python),
+            environment=environment,
+            stdout=stdout,
+            stderr=stderr,
+            cpus=launch.cpus[place.local_rank] if launch.cpus else (),
+        )
+
+    # -- what happens ---------------------------------------------------------------------------------------
+
+    def _note_exit(self, local_rank: int, pid: int, status: ExitStatus) -> None:
+        self._ended.append((local_rank, pid, status, time.time()))
+
+    def _describe(self, local_rank: int, pid: int, status: ExitStatus, at: float) -> WorkerEnd:
+        """A worker's end with everything it left behind to say about it."""
+        assert self._round is not None
+        folder = self._folder.worker_folder(self._round.number, local_rank)
+        stderr_file = self._outlets.drained(local_rank)
+        error_file = _error_file(folder)
+        return WorkerEnd(
+            rank=self._places[local_rank].rank,
+            local_rank=local_rank,
+            pid=pid,
+            status=status,
+            at=at,
+            words=None if status.ok else words_in(error_file),
+            error_file=error_file,
+            stderr_file=stderr_file,
+            tail=() if status.ok else last_lines(stderr_file),
+        )
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGCHLD:
+            return  # the turn reaps
+        if number == signal.SIGTSTP:
+            self._pause()
+            return
+        again = len(self._node.stop_signals)
+        how = ("ending the workers", "hurrying", "killing the workers")[min(again, 2)]
+        self._say(f"relight: received {signal.Signals(number).name}: {how}")
+        if again:
+            self._outlets.give_up()
+        self._perform(self._node.stop(monotonic(), number))
+
+    def _pause(self) -> None:
+        """Ctrl-Z: the workers have sessions of their own, so they are stopped and continued with us."""
+        for local_rank in self._processes.pids:
+            self._processes.tell(local_rank, signal.SIGSTOP, group=True)
+        self._signals.suspend()
+        for local_rank in self._processes.pids:
+            self._processes.tell(local_rank, signal.SIGCONT, group=True)
+
+    def _heard(self, who: Hello, fact: Fact) -> None:
+        if self._round is None or who.round != self._round.number:
+            return
+        if isinstance(fact, Step):
+            self._steps[who.local_rank] = fact.step
+        elif isinstance(fact, Closed):
+            self._say(f"relight: local rank {who.local_rank} {fact.what}")
+
+    def _reap_strangers(self) -> None:
+        """As the first process of a container: ended orphans that nobody else waits for."""
+        mine = {*self._processes.pids.values(), self._guardian.pid}
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None or ended.si_pid in mine:
+                return
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def _outcome(self, leave: Leave) -> Outcome:
+        launch, view, round_ = self._launch, self._view, self._round
+        self._outlets.close()
+        number = round_.number if round_ else 0
+        folder = self._folder.round_folder(number)
+        report = os.path.join(folder, "report.json") if folder and leave.verdict is Verdict.FAILED else ""
+        story = Story(
+            job=launch.run_id,
+            name=launch.entrypoint,
+            host=self._place.host,
+            round=number,
+            restarts=view.restarts if view else 0,
+            most_restarts=launch.budget.restarts,
+            reason=leave.reason,
+            cause=view.cause if view else None,
+            ends=tuple(self._node.ends[local_rank] for local_rank in sorted(self._node.ends)),
+            evidence=str(self._oom.since() or ""),
+            report=report,
+        )
+        if report:
+            try:
+                write_whole(report, as_json(story))
+            except OSError as error:
+                self._say(f"relight: {report} could not be written: {error.strerror}")
+        parent = self._place.environ.get("TORCHELASTIC_ERROR_FILE")
+        if (
+            parent
+            and story.cause is not None
+            and story.cause.end is not None
+            and (trouble := pass_on(story.cause.end, parent))
+        ):
+            self._say(f"relight: {trouble}")
+        stops = self._node.stop_signals
+        return Outcome(leave.verdict, leave.reason, story, stops[0] if stops else None)
+
+
+def _error_file(folder: str) -> str:
+    return os.path.join(folder, "error.json") if folder else ""

@@ -1,0 +1,113 @@
+"""The folder of a run: `<log-dir>/<run id>_<random>/attempt_<round>/<local rank>/`, as torchrun lays it out.
+
+A folder is named by its round, so no round can ever delete another's. Without --log-dir everything lives in a
+private temporary folder, and what nothing was written to is gone at the end.
+"""
+
+from __future__ import annotations
+
+import os
+
+from relight.core.names import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from relight.core.launch import Output
+
+SOCKET = "agent.sock"
+
+
+class RunFolder:
+    """Where one run of the launcher keeps its files."""
+
+    def __init__(self, output: Output, run_id: str, temporary: str) -> None:
+        self._parent = temporary  # where temporary folders go
+        self._keeps = output.keeps_files
+        self._private: list[str] = []  # temporary folders of ours, outermost first
+        self.path = ""
+        if self._keeps:
+            base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary()
+            self.path = os.path.join(base, f"{run_id.replace('/', '_')}_{os.urandom(4).hex()}")
+            try:
+                os.makedirs(self.path, mode=0o700)
+            except OSError as error:
+                raise UsageError(
+                    f"--log-dir {output.log_dir}: {error.strerror}",
+                    "a folder that can be made and written to",
+                ) from None
+            if not output.log_dir:
+                self._private.append(self.path)
+
+    @property
+    def temporary(self) -> list[str]:
+        """Folders to be removed when they are empty, outermost first."""
+        return self._private
+
+    def socket_path(self) -> str:
+        """Where the workers' socket may be: short enough for the kernel, and private."""
+        inside = os.path.join(self.path, SOCKET)
+        if self.path and len(inside.encode()) < 100:
+            return inside
+        return os.path.join(self._temporary(), SOCKET)
+
+    def worker_folder(self, round_: int, local_rank: int) -> str:
+        """The folder of one worker in one round; empty where no files are kept."""
+        return os.path.join(self.round_folder(round_), str(local_rank)) if self._keeps else ""
+
+    def round_folder(self, round_: int) -> str:
+        return os.path.join(self.path, f"attempt_{round_}") if self._keeps else ""
+
+    def make(self, round_: int, local_ranks: int) -> None:
+        """Makes the folders of a round."""
+        if not self._keeps:
+            return
+        os.mkdir(self.round_folder(round_))
+        for local_rank in range(local_ranks):
+            os.mkdir(self.worker_folder(round_, local_rank))
+
+    def tidy(self) -> None:
+        """Removes what is empty in temporary folders of ours, and those folders if nothing is left."""
+        for outermost in self._private[:1]:
+            for folder in _from_the_leaves(outermost):
+                try:
+                    os.rmdir(folder)
+                except OSError:  # something was written there: it stays
+                    pass
+
+    def _temporary(self) -> str:
+        path = os.path.join(self._parent, f"relight_{os.urandom(4).hex()}")
+        try:
+            os.mkdir(path, mode=0o700)
+        except OSError as error:
+            raise UsageError(
+                f"no temporary folder can be made in {self._parent}: {error.strerror}",
+                "TMPDIR=<a folder that can be written to> relight ...",
+            ) from None
+        self._private.insert(0, path)
+        return path
+
+
+def _from_the_leaves(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in inner:
+        yield from _from_the_leaves(path)
+    yield folder
+
+
+def open_log(path: str) -> int:
+    """A log file that a worker writes to itself. Appending keeps several writers from overwriting each other."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+def last_lines(path: str, count: int = 20, most_bytes: int = 1 << 16) -> tuple[str, ...]:
+    """The last lines of a file, for people to read; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+            text = file.read(most_bytes).decode(errors="replace")
+    except OSError:
+        return ()
+    return tuple(line.rstrip() for line in text.replace("\r", "\n").splitlines() if line.strip())[-count:]

@@ -1,0 +1,76 @@
+"""The room where workers and their agent talk: one Unix socket, for this user only, optional for the worker."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from relight.core.room import Conversation, Fact, Hello, Nonsense, greeting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relight.shell.loop import Loop
+
+MOST_GUESTS = 1024
+
+
+class Room:
+    """Listens, and passes on what workers say of themselves, with their local rank and round."""
+
+    def __init__(self, loop: Loop, path: str, on_fact: Callable[[Hello, Fact], None]) -> None:
+        self._loop = loop
+        self._on_fact = on_fact
+        self._guests: dict[int, tuple[socket.socket, Conversation]] = {}
+        self.path = path
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._door.bind(path)
+        os.chmod(path, 0o600)
+        self._door.listen(128)
+        self._door.setblocking(False)
+        loop.watch(self._door.fileno(), self._knocked)
+
+    def close(self) -> None:
+        for fd in list(self._guests):
+            self._part(fd)
+        self._loop.unwatch(self._door.fileno())
+        self._door.close()
+        try:
+            os.unlink(self.path)
+        except OSError:
+            pass
+
+    def _knocked(self) -> None:
+        try:
+            guest, _ = self._door.accept()
+        except OSError:  # gone again, or no descriptor left: the worker does without
+            return
+        if len(self._guests) >= MOST_GUESTS:
+            guest.close()
+            return
+        guest.setblocking(False)
+        self._guests[guest.fileno()] = guest, Conversation()
+        self._loop.watch(guest.fileno(), lambda: self._spoke(guest.fileno()))
+
+    def _spoke(self, fd: int) -> None:
+        guest, conversation = self._guests[fd]
+        try:
+            chunk = guest.recv(1 << 16)
+            if not chunk:
+                self._part(fd)
+                return
+            for fact in conversation.received(chunk):
+                if isinstance(fact, Hello):
+                    guest.send(greeting())
+                elif conversation.who is not None:
+                    self._on_fact(conversation.who, fact)
+        except BlockingIOError:
+            pass
+        except (OSError, Nonsense):
+            self._part(fd)
+
+    def _part(self, fd: int) -> None:
+        guest, _ = self._guests.pop(fd)
+        self._loop.unwatch(fd)
+        guest.close()

@@ -1,0 +1,64 @@
+"""`@record`: a worker's exception reaches the launcher whole, whichever launcher it is."""
+
+from __future__ import annotations
+
+import os
+
+from relight.core.failure import Words, write_words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+
+def record(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a worker's main function: an exception is written to the launcher's error file, then raised on.
+
+    Works under relight and torchrun (both name the file in TORCHELASTIC_ERROR_FILE) and does nothing elsewhere.
+    SystemExit and KeyboardInterrupt are no failures to be explained, and pass. A native crash dumps its stacks.
+    """
+    import functools
+
+    @functools.wraps(function)
+    def recorded(*args: P.args, **named: P.kwargs) -> R:
+        import faulthandler
+
+        if not faulthandler.is_enabled():
+            try:
+                faulthandler.enable(all_threads=True)
+            except (OSError, ValueError, AttributeError):  # stderr is closed or no file
+                pass
+        try:
+            return function(*args, **named)
+        except Exception as error:
+            write_error(error)
+            raise
+
+    return recorded
+
+
+def write_error(error: BaseException) -> None:
+    """Writes the error file, whole or not at all. Never raises: the exception itself matters more."""
+    import json
+    import time
+    import traceback
+
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return
+    words = Words(
+        f"{type(error).__name__}: {error}",
+        "".join(traceback.format_exception(error)),
+        time.time(),
+    )
+    partial = f"{path}.{os.getpid()}.partial"
+    try:
+        with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(write_words(words), file)
+        os.replace(partial, path)
+    except OSError:
+        pass
