@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from relight.shell.agent import Outcome
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one launcher; returns its exit code."""
+def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
+    """Runs one launcher; returns its exit code. `legacy`: the form of torch.distributed.launch."""
     from relight.cli.options import parse
     from relight.cli.plan import plan
     from relight.core.names import UsageError
@@ -23,8 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from relight.shell.machine import Machine
 
     environ = dict(os.environ)
+    name = "python -m relight.launch" if legacy else "relight"
     try:
-        launch = plan(parse(sys.argv[1:] if argv is None else argv, environ), environ, Machine(environ))
+        chosen = parse(sys.argv[1:] if argv is None else list(argv), environ, name, legacy=legacy)
+        launch = plan(chosen, environ, Machine(environ, python=environ.get("PYTHON_EXEC", "")))
         outcome = carry_out(launch, environ)
     except UsageError as error:
         complain(error)

@@ -41,7 +41,7 @@ class Budget:
     def check(self) -> None:
         if self.restarts < 0:
             raise UsageError(f"--max-restarts {self.restarts} is below zero", "--max-restarts 0 for none")
-        if self.intensity is not None and (self.intensity < 0 or self.period_s <= 0):
+        if self.intensity is not None and not (self.intensity >= 0 and self.period_s > 0):
             raise UsageError(
                 f"--restart-rate {self.intensity}/{self.period_s:g}s is not a rate",
                 "--restart-rate 5/600 for at most 5 restarts in 600 seconds",
@@ -64,10 +64,11 @@ class Output:
     log_dir: str | None = None  # None: a temporary folder, gone at the end if nothing was written to it
     redirects: StreamChoice = NOWHERE
     tee: StreamChoice = NOWHERE
-    local_ranks: tuple[int, ...] | None = None  # whose output reaches the console; None: everybody's
+    local_ranks: tuple[int, ...] | None = None  # whose output reaches the console; None or empty: everybody's
     stdout_needles: tuple[str, ...] = ()
     stderr_needles: tuple[str, ...] = ()
-    prefix_template: str | None = None
+    prefix_template: str | None = None  # None or empty: `[role0]:`
+    plug_in: str | None = None  # an entry point of `torchrun.logs_specs` that says where output goes instead
 
     @property
     def keeps_files(self) -> bool:
@@ -108,16 +109,16 @@ class Launch:
                 f"--nproc-per-node {self.nproc_per_node} asks for no worker at all",
                 "--nproc-per-node 1 or more",
             )
-        if self.shutdown_timeout_s < 0:
+        if not self.shutdown_timeout_s >= 0:
             raise UsageError(
-                f"--shutdown-timeout {self.shutdown_timeout_s:g} is below zero",
+                f"--shutdown-timeout {self.shutdown_timeout_s:g} is not zero or more",
                 "--shutdown-timeout 30, in seconds",
             )
         if not 1 <= self.min_nodes <= self.max_nodes:
             raise UsageError(
                 f"--nnodes {self.min_nodes}:{self.max_nodes} asks for at least {self.min_nodes} and "
                 f"at most {self.max_nodes} nodes",
-                f"--nnodes {max(1, self.max_nodes)}:{max(1, self.min_nodes)}",
+                "--nnodes {}:{}".format(*sorted((max(1, self.min_nodes), max(1, self.max_nodes)))),
             )
         if self.max_nodes > 1:
             raise UsageError(f"--nnodes {self.max_nodes}: this version of relight runs jobs of one node", "--nnodes 1")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-import string
 
-from relight.core.names import UsageError
+from relight.core.names import UsageError, fill_in
 from relight.core.values import value
 
 TYPE_CHECKING = False
@@ -46,11 +45,11 @@ def parse_streams(text: str, flag: str = "--redirects") -> StreamChoice:
         chosen: dict[int, Streams] = {}
         for part in text.split(","):
             rank, _, mask = part.partition(":")
+            if not (rank.isascii() and rank.isdigit()):
+                raise ValueError(rank)
             chosen[int(rank)] = _streams(mask)
-    except ValueError:
+    except ValueError:  # int refuses what has thousands of digits
         raise wrong from None
-    if min(chosen) < 0:
-        raise wrong
     return StreamChoice(Streams.NONE, tuple(sorted(chosen.items())))
 
 
@@ -62,11 +61,10 @@ def _streams(mask: str) -> Streams:
 
 def prefix(template: str | None, *, role: str, local_rank: int, rank: int, hostname: str) -> str:
     """What stands before a line of one worker: `[default0]:`, or the user's own template."""
-    if template is None:
+    if not template:
         return f"[{role}{local_rank}]:"
-    return string.Template(template).safe_substitute(
-        role_name=role, local_rank=local_rank, rank=rank, hostname=hostname.partition(".")[0]
-    )
+    host = hostname.partition(".")[0]
+    return fill_in(template, role_name=role, local_rank=local_rank, rank=rank, hostname=host)
 
 
 class Route(enum.Enum):
@@ -81,7 +79,7 @@ class Route(enum.Enum):
 
 def route(output: Output, local_rank: int, stream: Streams) -> Route:
     """Where `stream` (OUT or ERR) of a worker goes: tee implies a file; the filter hides from the console only."""
-    shown = output.local_ranks is None or local_rank in output.local_ranks
+    shown = not output.local_ranks or local_rank in output.local_ranks
     if output.keeps_files:
         if stream in output.tee.of(local_rank):
             return Route.TEE if shown else Route.TEE_HIDDEN

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from relight.core.roster import Place
     from relight.shell.kernel import OomWatch
     from relight.shell.outlets import Outlets
+    from relight.shell.processes import Commands
 
 
 @value
@@ -68,8 +69,16 @@ class Outcome:
 class Agent:
     """One node of one job, from its first worker to its last."""
 
-    def __init__(self, launch: Launch, place: Surroundings, outlets: Outlets, oom: OomWatch) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        place: Surroundings,
+        outlets: Outlets,
+        oom: OomWatch,
+        commands: Commands | None = None,
+    ) -> None:
         self._launch = launch
+        self._commands = commands
         self._place = place
         self._outlets = outlets
         self._oom = oom
@@ -78,6 +87,7 @@ class Agent:
         self._ended: list[tuple[int, int, ExitStatus, float]] = []
         self._places: dict[int, Place] = {}
         self._steps: dict[int, int] = {}
+        self._closed: dict[str, list[int]] = {}
         self._leave: Leave | None = None
         self._view: JobView | None = None
         self._reported: NodeReport | None = None
@@ -132,6 +142,7 @@ class Agent:
 
     def _turn(self) -> None:
         if self._ended:
+            self._room.catch_up()
             ended, self._ended = self._ended, []
             ends = [(self._describe(*one), self._processes.others(one[0])) for one in ended]
             self._perform(self._node.ended(monotonic(), ends))
@@ -184,7 +195,7 @@ class Agent:
     def _start(self, command: StartWorkers) -> None:
         round_ = self._round = Round(command.round, command.restarts, command.roster)
         self._places = {place.local_rank: place for place in command.places}
-        self._steps = {}
+        self._steps, self._closed = {}, {}
         self._folder.make(command.round, len(command.places))
         if self._store:
             self._store.renew()
@@ -207,13 +218,16 @@ class Agent:
         if launch.forgives_teardown:
             environment["RELIGHT_TIDY_EXIT"] = str(os.getpid())
         stdout, stderr = self._outlets.streams(place, folder)
+        commands = self._commands
+        program = () if commands else worker_command(launch, place, launch.python or self._place.python)
         return Order(
             local_rank=place.local_rank,
-            command=worker_command(launch, place, launch.python or self._place.python),
+            command=commands.of(round_.number, place.local_rank) if commands else program,
             environment=environment,
             stdout=stdout,
             stderr=stderr,
             cpus=launch.cpus[place.local_rank] if launch.cpus else (),
+            keeps=commands.keeps if commands else (),
         )
 
     # -- what happens ---------------------------------------------------------------------------------------
@@ -266,7 +280,7 @@ class Agent:
         if isinstance(fact, Step):
             self._steps[who.local_rank] = fact.step
         elif isinstance(fact, Closed):
-            self._say(f"relight: local rank {who.local_rank} {fact.what}")
+            self._closed.setdefault(fact.what, []).append(who.local_rank)
 
     def _reap_strangers(self) -> None:
         """As the first process of a container: ended orphans that nobody else waits for."""
@@ -284,6 +298,8 @@ class Agent:
 
     def _outcome(self, leave: Leave) -> Outcome:
         launch, view, round_ = self._launch, self._view, self._round
+        for what, local_ranks in self._closed.items():
+            self._say(f"relight: local rank {', '.join(map(str, sorted(local_ranks)))} {what}")
         self._outlets.close()
         number = round_.number if round_ else 0
         folder = self._folder.round_folder(number)

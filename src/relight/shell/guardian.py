@@ -25,12 +25,13 @@ while read -r verb what; do
     q) exit 0 ;;
   esac
 done
-for group in $groups; do kill -9 -- "-$group"; done
+for group in $groups; do kill -s KILL -- "-$group"; done
 for turn in 1 2 3 4 5; do
-  found=$(grep -l -a -F "$0" /proc/[0-9]*/environ) || break
+  found=$(grep -l -a -F "$0" /proc/[0-9]*/environ)  # its exit code also tells of files that are not ours to read
+  [ -n "$found" ] || break
   for file in $found; do
     pid=${file#/proc/}
-    kill -9 "${pid%/environ}"
+    kill -s KILL "${pid%/environ}"
   done
 done
 for folder in $folders; do rm -f "$folder/agent.sock"; rmdir "$folder"; done

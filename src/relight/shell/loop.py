@@ -21,7 +21,7 @@ class Loop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
 
-    def watch(self, fd: int, on_ready: Callable[[], None], *, writable: bool = False) -> None:
+    def watch(self, fd: int, on_ready: Callable[[], object], *, writable: bool = False) -> None:
         """Calls `on_ready` whenever `fd` can be read (or written). Watching again replaces the callback."""
         events = selectors.EVENT_WRITE if writable else selectors.EVENT_READ
         if fd in self._selector.get_map():

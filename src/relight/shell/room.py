@@ -31,6 +31,13 @@ class Room:
         self._door.setblocking(False)
         loop.watch(self._door.fileno(), self._knocked)
 
+    def catch_up(self) -> None:
+        """Hears everything that was said up to now: a worker that has just ended may have said something."""
+        while self._knocked():
+            pass
+        for fd in list(self._guests):
+            self._spoke(fd)
+
     def close(self) -> None:
         for fd in list(self._guests):
             self._part(fd)
@@ -41,17 +48,20 @@ class Room:
         except OSError:
             pass
 
-    def _knocked(self) -> None:
+    def _knocked(self) -> bool:
+        """Lets one guest in; False if nobody is at the door."""
         try:
             guest, _ = self._door.accept()
-        except OSError:  # gone again, or no descriptor left: the worker does without
-            return
+        except OSError:  # nobody there, gone again, or no descriptor left: the worker does without
+            return False
         if len(self._guests) >= MOST_GUESTS:
             guest.close()
-            return
+            return True
+        fd = guest.fileno()
         guest.setblocking(False)
-        self._guests[guest.fileno()] = guest, Conversation()
-        self._loop.watch(guest.fileno(), lambda: self._spoke(guest.fileno()))
+        self._guests[fd] = guest, Conversation()
+        self._loop.watch(fd, lambda: self._spoke(fd))
+        return True
 
     def _spoke(self, fd: int) -> None:
         guest, conversation = self._guests[fd]
@@ -62,7 +72,7 @@ class Room:
                 return
             for fact in conversation.received(chunk):
                 if isinstance(fact, Hello):
-                    guest.send(greeting())
+                    _greet(guest)
                 elif conversation.who is not None:
                     self._on_fact(conversation.who, fact)
         except BlockingIOError:
@@ -74,3 +84,10 @@ class Room:
         guest, _ = self._guests.pop(fd)
         self._loop.unwatch(fd)
         guest.close()
+
+
+def _greet(guest: socket.socket) -> None:
+    try:
+        guest.send(greeting())
+    except OSError:  # it has said what it had to say, and is gone
+        pass

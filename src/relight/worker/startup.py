@@ -32,7 +32,7 @@ def _close_groups() -> None:
         if "nccl" in str(distributed.get_backend_config()):
             return  # closing NCCL waits for the other ranks, and leaving it open aborts nothing
         _within(PATIENCE_S, distributed.destroy_process_group)
-        _tell("left its process group open at exit; relight closed it (call destroy_process_group())")
+        _tell("left a process group open at exit, and relight closed it (destroy_process_group() would have)")
     except Exception:
         return  # an exit callback has nobody to complain to
 
