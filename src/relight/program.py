@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from relight.core.launch import Launch
     from relight.shell.agent import Outcome
+    from relight.shell.processes import Commands
 
 
 def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
@@ -26,12 +27,10 @@ def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
     return outcome
 
 
-def carry_out(launch: Launch, environ: Mapping[str, str]) -> Outcome:
-    """Runs the job to its end, good or bad."""
+def carry_out(launch: Launch, environ: Mapping[str, str], commands: Commands | None = None) -> Outcome:
+    """Runs the job to its end, good or bad. `commands`, if given, are what its workers run."""
     from relight.core.values import replace
     from relight.shell.agent import Agent, Surroundings
-    from relight.shell.kernel import OomWatch
-    from relight.shell.outlets import Outlets
 
     if not launch.run_id:
         launch = replace(launch, run_id=os.urandom(8).hex())
@@ -41,4 +40,4 @@ def carry_out(launch: Launch, environ: Mapping[str, str]) -> Outcome:
         python=sys.executable,
         temporary=environ.get("TMPDIR") or "/tmp",
     )
-    return Agent(launch, place, Outlets(launch.output, place.host), OomWatch()).run()
+    return Agent(launch, place, commands).run()

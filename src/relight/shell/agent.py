@@ -23,9 +23,11 @@ from relight.core.values import replace, value
 from relight.shell.clock import monotonic
 from relight.shell.errorfiles import pass_on, words_in, write_whole
 from relight.shell.guardian import MARK, Guardian
+from relight.shell.kernel import OomWatch
 from relight.shell.link import LocalLink
 from relight.shell.logfiles import RunFolder, last_lines
 from relight.shell.loop import Loop
+from relight.shell.outlets import Outlets
 from relight.shell.ports import free_port
 from relight.shell.processes import Order, Processes
 from relight.shell.room import Room
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from relight.core.names import ExitStatus
     from relight.core.room import Fact, Hello
     from relight.core.roster import Place
-    from relight.shell.kernel import OomWatch
-    from relight.shell.outlets import Outlets
     from relight.shell.processes import Commands
 
 
@@ -73,16 +73,15 @@ class Agent:
         self,
         launch: Launch,
         place: Surroundings,
-        outlets: Outlets,
-        oom: OomWatch,
         commands: Commands | None = None,
     ) -> None:
         self._launch = launch
         self._commands = commands
         self._place = place
-        self._outlets = outlets
-        self._oom = oom
-        self._say = outlets.say
+        self._loop = Loop()
+        self._outlets = Outlets(launch.output, place.host, self._loop)
+        self._say = self._outlets.say
+        self._oom = OomWatch()
         self._mark = os.urandom(8).hex()
         self._ended: list[tuple[int, int, ExitStatus, float]] = []
         self._places: dict[int, Place] = {}
@@ -92,7 +91,6 @@ class Agent:
         self._view: JobView | None = None
         self._reported: NodeReport | None = None
         self._round: Round | None = None
-        self._loop = Loop()
         self._folder = RunFolder(launch.output, launch.run_id, place.temporary)
         self._store = StoreHost(self._loop, launch.store.address, launch.store.port) if launch.store.shared else None
         applicant = Applicant(
@@ -123,9 +121,13 @@ class Agent:
             while self._leave is None:
                 self._loop.wait(self._wake_at())
                 self._turn()
+            self._tell_last()
+            while not self._outlets.closed:
+                self._loop.wait()
             return self._outcome(self._leave)
         finally:
             self._processes.close()
+            self._outlets.release()
             signals.close()
             self._room.close()
             if self._store:
@@ -137,10 +139,11 @@ class Agent:
     # -- the turn of the loop -------------------------------------------------------------------------------
 
     def _wake_at(self) -> float | None:
-        moments = [at for at in (self._node.wake_at(), self._link.wake_at()) if at is not None]
+        moments = [at for at in (part.wake_at() for part in (self._node, self._link, self._outlets)) if at is not None]
         return min(moments, default=None)
 
     def _turn(self) -> None:
+        self._outlets.tick(monotonic())
         if self._ended:
             self._room.catch_up()
             ended, self._ended = self._ended, []
@@ -199,6 +202,7 @@ class Agent:
         self._folder.make(command.round, len(command.places))
         if self._store:
             self._store.renew()
+        self._oom.remember()
         self._outlets.begin(self._folder.round_folder(command.round))
         try:
             self._processes.start([self._order(round_, place) for place in command.places])
@@ -233,13 +237,14 @@ class Agent:
     # -- what happens ---------------------------------------------------------------------------------------
 
     def _note_exit(self, local_rank: int, pid: int, status: ExitStatus) -> None:
-        self._ended.append((local_rank, pid, status, time.time()))
+        end = (local_rank, pid, status, time.time())
+        self._outlets.drain(local_rank, lambda: self._ended.append(end))
 
     def _describe(self, local_rank: int, pid: int, status: ExitStatus, at: float) -> WorkerEnd:
         """A worker's end with everything it left behind to say about it."""
         assert self._round is not None
         folder = self._folder.worker_folder(self._round.number, local_rank)
-        stderr_file = self._outlets.drained(local_rank)
+        stderr_file = self._outlets.stderr_file(local_rank)
         error_file = _error_file(folder)
         return WorkerEnd(
             rank=self._places[local_rank].rank,
@@ -258,6 +263,9 @@ class Agent:
             return  # the turn reaps
         if number == signal.SIGTSTP:
             self._pause()
+            return
+        if self._leave is not None:  # the job is over, and only the console is still waited for
+            self._outlets.give_up()
             return
         again = len(self._node.stop_signals)
         how = ("ending the workers", "hurrying", "killing the workers")[min(again, 2)]
@@ -296,11 +304,14 @@ class Agent:
 
     # -- the end --------------------------------------------------------------------------------------------
 
-    def _outcome(self, leave: Leave) -> Outcome:
-        launch, view, round_ = self._launch, self._view, self._round
+    def _tell_last(self) -> None:
+        """Says what is left to say, and brings all output out."""
         for what, local_ranks in self._closed.items():
             self._say(f"relight: local rank {', '.join(map(str, sorted(local_ranks)))} {what}")
         self._outlets.close()
+
+    def _outcome(self, leave: Leave) -> Outcome:
+        launch, view, round_ = self._launch, self._view, self._round
         number = round_.number if round_ else 0
         folder = self._folder.round_folder(number)
         report = os.path.join(folder, "report.json") if folder and leave.verdict is Verdict.FAILED else ""

@@ -10,44 +10,68 @@ import os
 
 from relight.core.names import never
 from relight.core.streams import Route, Streams, prefix, route
+from relight.shell.clock import monotonic
 from relight.shell.console import Console
 from relight.shell.logfiles import open_log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relight.core.launch import Output
     from relight.core.roster import Place
+    from relight.shell.loop import Loop
     from relight.shell.tee import Pump, Source
 
 NAMES = {Streams.OUT: "stdout", Streams.ERR: "stderr"}
-DRAIN_S = 0.2  # how long what a dead worker wrote may take to arrive in its log
+DRAIN_S = 0.2  # how long an ended worker's pipe may be held open by a child of its
+WRITTEN_S = 1.0  # how long its log file may take what was in there; then its end counts all the same
+
+
+class _Draining:
+    """An ended worker whose last words are still on their way to its files."""
+
+    __slots__ = ("patience_ends_at", "sources", "then")
+
+    def __init__(self, sources: list[Source], then: Callable[[], None], patience_ends_at: float) -> None:
+        self.sources = set(sources)
+        self.then = then
+        self.patience_ends_at = patience_ends_at
 
 
 class Outlets:
     """One launcher's two consoles, and the files of its workers."""
 
-    def __init__(self, output: Output, host: str) -> None:
+    def __init__(self, output: Output, host: str, loop: Loop) -> None:
         self._output = output
         self._host = host
+        self._loop = loop
         self._out, self._err = Console(1), Console(2)
         self._pump: Pump | None = None
         self._folder = ""
         self._given: list[int] = []  # descriptors that the workers of a round inherit; closed once they have them
         self._sources: dict[int, list[Source]] = {}
+        self._finished: set[Source] = set()  # streams of this round that came to their end
+        self._draining: list[_Draining] = []
         self._stderr_files: dict[int, str] = {}
+        self.closed = True  # nothing is on its way to a console
 
     def say(self, text: str) -> None:
         """A line of relight's own, on stderr. Never waits for the console."""
         line = f"{text}\n".encode(errors="backslashreplace")
         if self._pump is not None:
             self._pump.say(line)
-        else:
-            self._err.say(line)
+            return
+        self._err.say(line)
+        if self._err.wants_writing:
+            self.closed = False
+            self._loop.watch(self._err.fileno(), self._flush, writable=True)
 
     def begin(self, round_folder: str) -> None:
         """A new round: the streams of its workers are made next."""
         self._folder = round_folder
         self._sources = {}
+        self._finished = set()
         self._stderr_files = {}
 
     def streams(self, place: Place, folder: str) -> tuple[int | None, int | None]:
@@ -61,23 +85,73 @@ class Outlets:
             os.close(fd)
         self._given = []
 
-    def drained(self, local_rank: int) -> str:
-        """Waits a moment until all that an ended worker wrote is in its files. Returns its stderr file, if any."""
-        sources = self._sources.pop(local_rank, [])
-        if sources and self._pump is not None:
-            self._pump.finish(sources, DRAIN_S)
+    def stderr_file(self, local_rank: int) -> str:
+        """Where a worker's stderr is kept in this round; empty if it is not."""
         return self._stderr_files.get(local_rank, "")
+
+    def drain(self, local_rank: int, then: Callable[[], None]) -> None:
+        """Calls `then` once all that an ended worker wrote is in its files, at once if nothing is tee'd."""
+        sources = self._sources.pop(local_rank, [])
+        if not sources or self._pump is None:
+            then()
+            return
+        self._pump.finish(sources, DRAIN_S)
+        self._draining.append(_Draining(sources, then, monotonic() + DRAIN_S + WRITTEN_S))
+        self._go_on()
+
+    def tick(self, now: float) -> None:
+        """Stops waiting for files that do not take what was written."""
+        for one in self._draining:
+            if now >= one.patience_ends_at:
+                self._finished |= one.sources
+        self._go_on()
+
+    def wake_at(self) -> float | None:
+        return min((one.patience_ends_at for one in self._draining), default=None)
 
     def give_up(self) -> None:
         """Someone is in a hurry: do not wait for a console that does not read."""
+        self.closed = True
         if self._pump is not None:
             self._pump.give_up()
 
     def close(self) -> None:
-        """Brings everything out and ends the pump."""
+        """Begins to bring everything out; `closed` tells when it is."""
         if self._pump is not None:
-            self._pump.close()
-            self._pump = None
+            self.closed = False
+            self._pump.close(DRAIN_S)
+
+    def release(self) -> None:
+        """Lets go of the consoles."""
+        if self._pump is not None:
+            self._loop.unwatch(self._pump.fileno())
+            if not self._pump.join(WRITTEN_S):
+                return  # a file system hangs; the thread is a daemon and ends with the process
+        elif self._err.wants_writing:
+            self._loop.unwatch(self._err.fileno())
+        self._pump = None
+        self._out.close()
+        self._err.close()
+
+    def _flush(self) -> None:
+        self._err.flush()
+        if not self._err.wants_writing:
+            self._loop.unwatch(self._err.fileno())
+            self.closed = True
+
+    def _carried(self) -> None:
+        """The pump has something to tell: streams that were finished, or that all is over."""
+        assert self._pump is not None
+        self._finished.update(self._pump.finished())
+        self._go_on()
+        if self._pump.over:
+            self.closed = True
+
+    def _go_on(self) -> None:
+        ready = [one for one in self._draining if one.sources <= self._finished]
+        self._draining = [one for one in self._draining if one not in ready]
+        for one in ready:
+            one.then()
 
     def _stream(self, place: Place, folder: str, stream: Streams) -> int | None:
         path = os.path.join(folder, f"{NAMES[stream]}.log")
@@ -101,6 +175,7 @@ class Outlets:
             from relight.shell.tee import Pump
 
             self._pump = Pump(self._out, self._err)
+            self._loop.watch(self._pump.fileno(), self._carried)
         output = self._output
         needles = output.stdout_needles if stream is Streams.OUT else output.stderr_needles
         label = prefix(
