@@ -17,6 +17,7 @@ from relight.core.job import Job, JobRules
 from relight.core.names import never
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.page import Story, as_json
+from relight.core.rollcall import AFTER_S, absentees
 from relight.core.room import Closed, Step
 from relight.core.roster import Applicant
 from relight.core.values import replace, value
@@ -36,13 +37,14 @@ from relight.shell.storehost import StoreHost
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from relight.core.documents import JobView, NodeReport
     from relight.core.launch import Launch
     from relight.core.names import ExitStatus
     from relight.core.room import Fact, Hello
     from relight.core.roster import Place
+    from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
 
 
@@ -74,9 +76,12 @@ class Agent:
         launch: Launch,
         place: Surroundings,
         commands: Commands | None = None,
+        layout: Callable[[dict[int, dict[str, str]]], Layout] | None = None,
     ) -> None:
         self._launch = launch
-        self._commands = commands
+        self._commands = commands  # what workers run instead of the launch's own command
+        self._layout = layout  # where output and error files go instead of the run's own folder
+        self._error_files: dict[int, str] = {}
         self._place = place
         self._loop = Loop()
         self._outlets = Outlets(launch.output, place.host, self._loop)
@@ -87,12 +92,17 @@ class Agent:
         self._places: dict[int, Place] = {}
         self._steps: dict[int, int] = {}
         self._closed: dict[str, list[int]] = {}
+        self._refusals: set[tuple[str, str]] = set()
+        self._began_at = 0.0
+        self._roll_calls: tuple[float, ...] = ()  # when to ask who is missing in the workers' store
         self._leave: Leave | None = None
         self._view: JobView | None = None
         self._reported: NodeReport | None = None
         self._round: Round | None = None
         self._folder = RunFolder(launch.output, launch.run_id, place.temporary)
-        self._store = StoreHost(self._loop, launch.store.address, launch.store.port) if launch.store.shared else None
+        self._store: StoreHost | None = None
+        if launch.store.shared:
+            self._store = StoreHost(self._loop, launch.store.address, launch.store.port, tell=self._refused)
         applicant = Applicant(
             node=place.host,
             slots=launch.nproc_per_node,
@@ -107,7 +117,7 @@ class Agent:
 
     def run(self) -> Outcome:
         """Runs the job. However this ends, no worker is left alive."""
-        self._guardian = Guardian(self._mark)
+        self._guardian = Guardian(self._mark, self._loop)
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
         self._room = Room(self._loop, self._folder.socket_path(), self._heard)
         for folder in self._folder.temporary:
@@ -139,8 +149,8 @@ class Agent:
     # -- the turn of the loop -------------------------------------------------------------------------------
 
     def _wake_at(self) -> float | None:
-        moments = [at for at in (part.wake_at() for part in (self._node, self._link, self._outlets)) if at is not None]
-        return min(moments, default=None)
+        moments = [part.wake_at() for part in (self._node, self._link, self._outlets)]
+        return min((at for at in (*moments, *self._roll_calls) if at is not None), default=None)
 
     def _turn(self) -> None:
         self._outlets.tick(monotonic())
@@ -152,6 +162,7 @@ class Agent:
         if os.getpid() == 1:
             self._reap_strangers()
         self._perform(self._node.tick(monotonic()))
+        self._call_the_roll(monotonic())
         self._follow(self._link.tick(monotonic()), monotonic())
         self._talk()
 
@@ -202,16 +213,21 @@ class Agent:
         self._folder.make(command.round, len(command.places))
         if self._store:
             self._store.renew()
+            self._began_at = monotonic()
+            self._roll_calls = tuple(self._began_at + after_s for after_s in AFTER_S)
         self._oom.remember()
-        self._outlets.begin(self._folder.round_folder(command.round))
+        worlds = {place.local_rank: self._world(round_, place) for place in command.places}
+        self._outlets.begin(self._folder.round_folder(command.round), self._layout(worlds) if self._layout else None)
+        self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
         try:
-            self._processes.start([self._order(round_, place) for place in command.places])
+            self._processes.start([self._order(round_, place, worlds[place.local_rank]) for place in command.places])
         except OSError as error:
             self._node.not_started(f"the workers could not be started: {error.strerror}: {error.filename or ''}")
         finally:
             self._outlets.started()
 
-    def _order(self, round_: Round, place: Place) -> Order:
+    def _world(self, round_: Round, place: Place) -> dict[str, str]:
+        """What one worker finds in os.environ."""
         launch = self._launch
         folder = self._folder.worker_folder(round_.number, place.local_rank)
         environment = worker_environment(self._place.environ, launch, round_, place, _error_file(folder))
@@ -221,8 +237,11 @@ class Agent:
         environment["RELIGHT_SOCKET"] = self._room.path
         if launch.forgives_teardown:
             environment["RELIGHT_TIDY_EXIT"] = str(os.getpid())
-        stdout, stderr = self._outlets.streams(place, folder)
-        commands = self._commands
+        return environment
+
+    def _order(self, round_: Round, place: Place, environment: dict[str, str]) -> Order:
+        launch, commands = self._launch, self._commands
+        stdout, stderr = self._outlets.streams(place, self._folder.worker_folder(round_.number, place.local_rank))
         program = () if commands else worker_command(launch, place, launch.python or self._place.python)
         return Order(
             local_rank=place.local_rank,
@@ -243,9 +262,8 @@ class Agent:
     def _describe(self, local_rank: int, pid: int, status: ExitStatus, at: float) -> WorkerEnd:
         """A worker's end with everything it left behind to say about it."""
         assert self._round is not None
-        folder = self._folder.worker_folder(self._round.number, local_rank)
         stderr_file = self._outlets.stderr_file(local_rank)
-        error_file = _error_file(folder)
+        error_file = self._error_files.get(local_rank, "")
         return WorkerEnd(
             rank=self._places[local_rank].rank,
             local_rank=local_rank,
@@ -289,6 +307,22 @@ class Agent:
             self._steps[who.local_rank] = fact.step
         elif isinstance(fact, Closed):
             self._closed.setdefault(fact.what, []).append(who.local_rank)
+
+    def _refused(self, address: str, why: str) -> None:
+        """The workers' store turned somebody away. Said once: whoever knocks may knock a thousand times."""
+        if (address, why) not in self._refusals and len(self._refusals) < 100:
+            self._refusals.add((address, why))
+            self._say(f"relight: the workers' store closed a connection from {address}: {why}")
+
+    def _call_the_roll(self, now: float) -> None:
+        """Names the ranks for which the others wait in `init_process_group`."""
+        if self._store is None or self._round is None or not self._roll_calls or now < self._roll_calls[0]:
+            return
+        self._roll_calls = self._roll_calls[1:]
+        world_size = self._round.roster.world_size
+        store = self._store.store
+        if sentence := absentees(world_size, store.arrived(world_size), store.counted, now - self._began_at):
+            self._say(f"relight: {sentence}")
 
     def _reap_strangers(self) -> None:
         """As the first process of a container: ended orphans that nobody else waits for."""
