@@ -11,10 +11,11 @@ from relight.core.page import for_people
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from relight.core.launch import Launch
     from relight.shell.agent import Outcome
+    from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
 
 
@@ -27,8 +28,13 @@ def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
     return outcome
 
 
-def carry_out(launch: Launch, environ: Mapping[str, str], commands: Commands | None = None) -> Outcome:
-    """Runs the job to its end, good or bad. `commands`, if given, are what its workers run."""
+def carry_out(
+    launch: Launch,
+    environ: Mapping[str, str],
+    commands: Commands | None = None,
+    layout: Callable[[dict[int, dict[str, str]]], Layout] | None = None,
+) -> Outcome:
+    """Runs the job to its end, good or bad. `commands` are what its workers run, `layout` is where they write."""
     from relight.core.values import replace
     from relight.shell.agent import Agent, Surroundings
 
@@ -40,4 +46,8 @@ def carry_out(launch: Launch, environ: Mapping[str, str], commands: Commands | N
         python=sys.executable,
         temporary=environ.get("TMPDIR") or "/tmp",
     )
-    return Agent(launch, place, commands).run()
+    if launch.output.plug_in and layout is None:
+        from relight.shell.log_plug_ins import plugged_layout
+
+        layout = plugged_layout(launch.output)
+    return Agent(launch, place, commands, layout).run()

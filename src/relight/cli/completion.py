@@ -16,6 +16,7 @@ TOOLS = {
     "version": "what is installed",
     "env": "this machine, for a bug report",
     "completion": "completion for a shell",
+    "as-torchrun": "runs a command in which torchrun is relight",
 }
 _PLAIN = ("--help", "--version")  # flags that are no choice and so not in the table
 

@@ -20,6 +20,7 @@ examples
   relightctl version
   relightctl env > report.txt            for a bug report; secrets are hidden
   eval "$(relightctl completion bash)"   in ~/.bashrc; zsh and fish likewise
+  relightctl as-torchrun accelerate launch --multi_gpu train.py
 """
 
 
@@ -32,8 +33,13 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one tool; returns its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
     try:
-        chosen = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+        if words[:1] == ["as-torchrun"]:  # what follows is another command's line, not ours to parse
+            from relight.cli.as_torchrun import main as become
+
+            return become(words[1:])
+        chosen = _parser().parse_args(words)
         act: Callable[[argparse.Namespace], int] = chosen.act
         return act(chosen)
     except UsageError as refused:
@@ -52,14 +58,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="relightctl",
         description="Tools around relight, which keeps distributed training alive.",
         epilog=_EXAMPLES,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30),
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32),
     )
     parser.set_defaults(act=_nothing)
     tools = parser.add_subparsers(title="tools", metavar="TOOL")
     acts = {"version": _version, "env": _env, "completion": _completion}
     for name, what in TOOLS.items():
         tool = tools.add_parser(name, help=what, description=what[:1].upper() + what[1:] + ".")
-        tool.set_defaults(act=acts[name])
+        tool.set_defaults(act=acts.get(name, _nothing))
         if name == "env":
             tool.add_argument("--json", action="store_true", help="as JSON, for programs")
         if name == "completion":

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
 
+MOST_REMARKS = 8  # of different kinds, by the workers' start-up shims
+
 
 @value
 class Surroundings:
@@ -91,7 +93,7 @@ class Agent:
         self._ended: list[tuple[int, int, ExitStatus, float]] = []
         self._places: dict[int, Place] = {}
         self._steps: dict[int, int] = {}
-        self._closed: dict[str, list[int]] = {}
+        self._closed: dict[str, set[int]] = {}
         self._refusals: set[tuple[str, str]] = set()
         self._began_at = 0.0
         self._roll_calls: tuple[float, ...] = ()  # when to ask who is missing in the workers' store
@@ -301,12 +303,12 @@ class Agent:
             self._processes.tell(local_rank, signal.SIGCONT, group=True)
 
     def _heard(self, who: Hello, fact: Fact) -> None:
-        if self._round is None or who.round != self._round.number:
+        if self._round is None or who.round != self._round.number or who.local_rank not in self._places:
             return
         if isinstance(fact, Step):
             self._steps[who.local_rank] = fact.step
-        elif isinstance(fact, Closed):
-            self._closed.setdefault(fact.what, []).append(who.local_rank)
+        elif isinstance(fact, Closed) and (fact.what in self._closed or len(self._closed) < MOST_REMARKS):
+            self._closed.setdefault(fact.what, set()).add(who.local_rank)
 
     def _refused(self, address: str, why: str) -> None:
         """The workers' store turned somebody away. Said once: whoever knocks may knock a thousand times."""

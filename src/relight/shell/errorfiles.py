@@ -6,6 +6,7 @@ import os
 
 from relight.core.failure import WORDS_LIMIT, Words, read_words
 from relight.core.values import replace
+from relight.shell.logfiles import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def words_in(path: str) -> Words | None:
     if not path:
         return None
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             raw = file.read(WORDS_LIMIT + 1)
             written_at = os.fstat(file.fileno()).st_mtime
     except OSError:
@@ -37,14 +38,14 @@ def pass_on(end: WorkerEnd, path: str) -> str:
     try:
         document = None
         if end.words is not None and own:
-            with open(own, "rb") as file:
+            with open(open_regular(own), "rb") as file:
                 document = json.loads(file.read(WORDS_LIMIT))
             if isinstance(document.get("message"), dict):
                 document["message"]["errorCode"] = end.status.number
         if document is None:
             return ""
         write_whole(path, json.dumps(document).encode())
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
         return f"the first cause could not be copied to {path}: {error}"
     return ""
 

@@ -4,7 +4,8 @@ It reads from a pipe that only the agent can write to. When the agent ends in an
 ends, and the guardian kills every process group it was told of; then whatever carries the agent's mark in its
 environment, which finds those that left their group by setsid or a double fork. It is a /bin/sh of about one
 megabyte, started in half a millisecond, in a session and with an environment of its own, so that neither Ctrl-C
-nor another guardian takes it for a worker. PR_SET_PDEATHSIG would not do: it reaches no grandchildren.
+nor another guardian takes it for a worker. PR_SET_PDEATHSIG would not do: it reaches no grandchildren. Should the
+guardian itself be killed, the agent starts another and tells it all that this one knew.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from __future__ import annotations
 import os
 import subprocess
 
+from relight.shell.exits import exit_descriptor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from relight.shell.loop import Loop
+
 MARK = "RELIGHT_AGENT"  # the variable that carries the mark in the workers' environment
+MOST_LIVES = 8  # what kills a guardian so often will kill the next one too
 
 _SCRIPT = r"""
 trap '' HUP INT QUIT TERM TSTP USR1 USR2
@@ -22,7 +30,6 @@ while read -r verb what; do
     +) groups="$groups$what " ;;
     -) groups="${groups%% "$what" *} ${groups#* "$what" }" ;;
     d) folders="$what $folders" ;;
-    q) exit 0 ;;
   esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
@@ -34,29 +41,22 @@ for turn in 1 2 3 4 5; do
     kill -s KILL "${pid%/environ}"
   done
 done
-for folder in $folders; do rm -f "$folder/agent.sock"; rmdir "$folder"; done
+for folder in $folders; do
+  rm -f "$folder/agent.sock"
+  rmdir "$folder"/attempt_*/* "$folder"/attempt_* "$folder"
+done
 """
 
 
 class Guardian:
     """The agent's end of the pipe."""
 
-    def __init__(self, mark: str) -> None:
-        readable, self._pipe = os.pipe()
-        try:
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                ["/bin/sh", "-c", _SCRIPT, f"{MARK}={mark}"],
-                stdin=readable,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin"},
-                start_new_session=True,
-            )
-        except OSError:  # no /bin/sh
-            self._process = None
-        finally:
-            os.close(readable)
+    def __init__(self, mark: str, loop: Loop) -> None:
+        self._mark = mark
+        self._loop = loop
+        self._known: list[str] = []  # what the next guardian would have to be told
+        self._lives = 0
+        self._begin()
 
     @property
     def watches(self) -> bool:
@@ -68,26 +68,75 @@ class Guardian:
         return self._process.pid if self._process else 0
 
     def protect(self, group: int) -> None:
-        self._tell(f"+ {group}")
+        self._learn(f"+ {group}")
 
     def release(self, group: int) -> None:
-        self._tell(f"- {group}")
+        if f"+ {group}" in self._known:
+            self._known.remove(f"+ {group}")
+            self._tell(f"- {group}")
 
     def tidy(self, folder: str) -> None:
-        """Names a folder to be removed, if it is empty, should the agent die."""
+        """Names a folder to be removed, if nothing was written there, should the agent die."""
         if " " not in folder and "\n" not in folder:
-            self._tell(f"d {folder}")
+            self._learn(f"d {folder}")
 
     def dismiss(self) -> None:
-        """The agent ends in good order: nothing is to be killed."""
-        self._tell("q")
-        os.close(self._pipe)
+        """The agent ends in good order: nothing is to be killed. Killing the guardian first makes sure of that."""
         if self._process is not None:
-            self._process.wait()
-            self._process = None
+            self._process.kill()
+            self._end()
+        os.close(self._pipe)
+
+    def _begin(self) -> None:
+        self._lives += 1
+        readable, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self._process = self._shell(readable)
+        os.close(readable)
+        if self._process is not None:
+            self._descriptor = exit_descriptor(self._process.pid)
+            self._loop.watch(self._descriptor, self._died)
+
+    def _shell(self, stdin: int) -> subprocess.Popen[bytes] | None:
+        try:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _SCRIPT, f"{MARK}={self._mark}"],
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin"},
+                start_new_session=True,
+            )
+        except OSError:  # no /bin/sh, or no room for another process
+            return None
+
+    def _end(self) -> None:
+        """Takes leave of a guardian that has ended or is about to."""
+        assert self._process is not None
+        self._loop.unwatch(self._descriptor)
+        os.close(self._descriptor)
+        self._process.wait()
+        self._process = None
+
+    def _died(self) -> None:
+        """Someone killed it, or it does not listen and was killed: another one takes over."""
+        self._end()
+        if self._lives < MOST_LIVES:
+            os.close(self._pipe)
+            self._begin()
+            for line in self._known:
+                self._tell(line)
+
+    def _learn(self, line: str) -> None:
+        self._known.append(line)
+        self._tell(line)
 
     def _tell(self, line: str) -> None:
         try:
             os.write(self._pipe, f"{line}\n".encode())
-        except BrokenPipeError:
-            self._process = None
+        except BrokenPipeError:  # it has ended; the loop will say so
+            pass
+        except BlockingIOError:  # stopped, and the pipe is full
+            if self._process is not None:
+                self._process.kill()

@@ -6,7 +6,9 @@ private temporary folder, and what nothing was written to is gone at the end.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
 from relight.core.names import UsageError
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from relight.core.launch import Output
 
 SOCKET = "agent.sock"
+SOCKET_PATH_LIMIT = 100  # the kernel takes 107 bytes
+NAME_LIMIT = 200  # a file name may have 255 bytes
 
 
 class RunFolder:
@@ -28,8 +32,8 @@ class RunFolder:
         self._private: list[str] = []  # temporary folders of ours, outermost first
         self.path = ""
         if self._keeps:
-            base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary()
-            self.path = os.path.join(base, f"{run_id.replace('/', '_')}_{os.urandom(4).hex()}")
+            base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary(temporary)
+            self.path = os.path.join(base, f"{_as_name(run_id)}_{os.urandom(4).hex()}")
             try:
                 os.makedirs(self.path, mode=0o700)
             except OSError as error:
@@ -48,9 +52,10 @@ class RunFolder:
     def socket_path(self) -> str:
         """Where the workers' socket may be: short enough for the kernel, and private."""
         inside = os.path.join(self.path, SOCKET)
-        if self.path and len(inside.encode()) < 100:
+        if self.path and len(os.fsencode(inside)) < SOCKET_PATH_LIMIT:
             return inside
-        return os.path.join(self._temporary(), SOCKET)
+        roomy = len(os.fsencode(self._parent)) < SOCKET_PATH_LIMIT - len(f"/relight_12345678/{SOCKET}")
+        return os.path.join(self._temporary(self._parent if roomy else "/tmp"), SOCKET)
 
     def worker_folder(self, round_: int, local_rank: int) -> str:
         """The folder of one worker in one round; empty where no files are kept."""
@@ -69,20 +74,20 @@ class RunFolder:
 
     def tidy(self) -> None:
         """Removes what is empty in temporary folders of ours, and those folders if nothing is left."""
-        for outermost in self._private[:1]:
-            for folder in _from_the_leaves(outermost):
+        for ours in self._private:
+            for folder in _from_the_leaves(ours):
                 try:
                     os.rmdir(folder)
                 except OSError:  # something was written there: it stays
                     pass
 
-    def _temporary(self) -> str:
-        path = os.path.join(self._parent, f"relight_{os.urandom(4).hex()}")
+    def _temporary(self, parent: str) -> str:
+        path = os.path.join(parent, f"relight_{os.urandom(4).hex()}")
         try:
             os.mkdir(path, mode=0o700)
         except OSError as error:
             raise UsageError(
-                f"no temporary folder can be made in {self._parent}: {error.strerror}",
+                f"no temporary folder can be made in {parent}: {error.strerror}",
                 "TMPDIR=<a folder that can be written to> relight ...",
             ) from None
         self._private.insert(0, path)
@@ -90,11 +95,28 @@ class RunFolder:
 
 
 def _from_the_leaves(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    try:
+        with os.scandir(folder) as entries:
+            inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # already gone, or no longer ours to read
+        return
     for path in inner:
         yield from _from_the_leaves(path)
     yield folder
+
+
+def _as_name(run_id: str) -> str:
+    """A run id as part of a file name."""
+    return run_id.replace("/", "_").encode(errors="replace")[:NAME_LIMIT].decode(errors="ignore")
+
+
+def open_regular(path: str) -> int:
+    """Opens a file for reading that a worker may have replaced by anything. A FIFO would make its reader wait."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
 
 
 def open_log(path: str) -> int:
@@ -105,7 +127,7 @@ def open_log(path: str) -> int:
 def last_lines(path: str, count: int = 20, most_bytes: int = 1 << 16) -> tuple[str, ...]:
     """The last lines of a file, for people to read; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
             text = file.read(most_bytes).decode(errors="replace")
     except OSError:

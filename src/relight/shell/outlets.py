@@ -10,6 +10,7 @@ import os
 
 from relight.core.names import never
 from relight.core.streams import Route, Streams, prefix, route
+from relight.core.values import value
 from relight.shell.clock import monotonic
 from relight.shell.console import Console
 from relight.shell.logfiles import open_log
@@ -21,11 +22,20 @@ if TYPE_CHECKING:
     from relight.core.launch import Output
     from relight.core.roster import Place
     from relight.shell.loop import Loop
-    from relight.shell.tee import Pump, Source
+    from relight.shell.source import Source
+    from relight.shell.tee import Pump
 
 NAMES = {Streams.OUT: "stdout", Streams.ERR: "stderr"}
 DRAIN_S = 0.2  # how long an ended worker's pipe may be held open by a child of its
 WRITTEN_S = 1.0  # how long its log file may take what was in there; then its end counts all the same
+
+
+@value
+class Layout:
+    """Where the output of one round goes, where a plug-in says so: by local rank and stream, and what is filtered."""
+
+    routes: dict[tuple[int, Streams], tuple[Route, str]]
+    filtered: dict[Streams, str]
 
 
 class _Draining:
@@ -49,6 +59,7 @@ class Outlets:
         self._out, self._err = Console(1), Console(2)
         self._pump: Pump | None = None
         self._folder = ""
+        self._layout: Layout | None = None
         self._given: list[int] = []  # descriptors that the workers of a round inherit; closed once they have them
         self._sources: dict[int, list[Source]] = {}
         self._finished: set[Source] = set()  # streams of this round that came to their end
@@ -67,9 +78,10 @@ class Outlets:
             self.closed = False
             self._loop.watch(self._err.fileno(), self._flush, writable=True)
 
-    def begin(self, round_folder: str) -> None:
+    def begin(self, round_folder: str, layout: Layout | None = None) -> None:
         """A new round: the streams of its workers are made next."""
         self._folder = round_folder
+        self._layout = layout
         self._sources = {}
         self._finished = set()
         self._stderr_files = {}
@@ -154,8 +166,11 @@ class Outlets:
             one.then()
 
     def _stream(self, place: Place, folder: str, stream: Streams) -> int | None:
-        path = os.path.join(folder, f"{NAMES[stream]}.log")
-        chosen = route(self._output, place.local_rank, stream)
+        if self._layout is not None:
+            chosen, path = self._layout.routes.get((place.local_rank, stream), (Route.INHERIT, ""))
+        else:
+            path = os.path.join(folder, f"{NAMES[stream]}.log")
+            chosen = route(self._output, place.local_rank, stream)
         if stream is Streams.ERR and chosen in (Route.FILE, Route.TEE, Route.TEE_HIDDEN):
             self._stderr_files[place.local_rank] = path
         match chosen:
@@ -185,6 +200,9 @@ class Outlets:
             rank=place.rank,
             hostname=self._host,
         )
+        filtered = os.path.join(self._folder, f"filtered_{NAMES[stream]}.log")
+        if self._layout is not None:
+            filtered = self._layout.filtered.get(stream, "")
         readable, writable = os.pipe()
         source = self._pump.add(
             readable,
@@ -193,7 +211,7 @@ class Outlets:
             to_stdout=stream is Streams.OUT,
             console=shown,
             needles=tuple(needle.encode() for needle in needles),
-            filtered=os.path.join(self._folder, f"filtered_{NAMES[stream]}.log") if needles else None,
+            filtered=filtered if needles and filtered else None,
         )
         self._sources.setdefault(place.local_rank, []).append(source)
         return writable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import subprocess
 
@@ -15,8 +16,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from relight.shell.forked import Forked
     from relight.shell.guardian import Guardian
     from relight.shell.loop import Loop
+
+    Command = Sequence[str] | Callable[[], None]  # a program, or a call to be made by a forked child
+
+
+LAST_WAIT_S = 5.0  # for what was killed on the way out
+
+
+@value
+class Commands:
+    """What workers run where it is not the launch's own command: asked anew for every round and local rank."""
+
+    of: Callable[[int, int], Command]
+    keeps: tuple[int, ...] = ()  # descriptors that a program inherits, as they are
 
 
 @value
@@ -24,11 +39,12 @@ class Order:
     """One worker to start."""
 
     local_rank: int
-    command: Sequence[str]
+    command: Command
     environment: dict[str, str]
     stdout: int | None = None  # a descriptor, or None: as inherited
     stderr: int | None = None
     cpus: tuple[int, ...] = ()
+    keeps: tuple[int, ...] = ()
 
 
 class Processes:
@@ -38,7 +54,7 @@ class Processes:
         self._loop = loop
         self._guardian = guardian
         self._on_exit = on_exit
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: dict[int, subprocess.Popen[bytes] | Forked] = {}
         self._descriptors: dict[int, int] = {}
         self._groups: dict[int, int] = {}  # by local rank, until the group is gone
 
@@ -97,7 +113,11 @@ class Processes:
         """Kills whatever is left. In good order nothing is."""
         for local_rank in list(self._groups):
             self.tell(local_rank, signal.SIGKILL, group=True)
-        for local_rank in list(self._running):
+        for local_rank, process in list(self._running.items()):
+            poll = select.poll()
+            poll.register(self._descriptors[local_rank], select.POLLIN)
+            if poll.poll(LAST_WAIT_S * 1000):
+                process.wait()
             self._forget(local_rank)
 
     def _start_one(self, order: Order) -> None:
@@ -105,13 +125,7 @@ class Processes:
         try:
             if order.cpus:
                 os.sched_setaffinity(0, order.cpus)  # inherited across the start, then taken back
-            process = subprocess.Popen(
-                order.command,
-                env=order.environment,
-                stdout=order.stdout,
-                stderr=order.stderr,
-                start_new_session=True,
-            )
+            process = _begin(order)
         finally:
             if before is not None:
                 os.sched_setaffinity(0, before)
@@ -130,9 +144,25 @@ class Processes:
 
     def _forget(self, local_rank: int) -> None:
         del self._running[local_rank]
-        descriptor = self._descriptors.pop(local_rank)
-        self._loop.unwatch(descriptor)
-        os.close(descriptor)
+        descriptor = self._descriptors.pop(local_rank, None)
+        if descriptor is not None:  # there is none if no descriptor was left for it
+            self._loop.unwatch(descriptor)
+            os.close(descriptor)
+
+
+def _begin(order: Order) -> subprocess.Popen[bytes] | Forked:
+    if callable(order.command):
+        from relight.shell.forked import Forked
+
+        return Forked(order.command, order.environment, order.stdout, order.stderr)
+    return subprocess.Popen(
+        order.command,
+        env=order.environment,
+        stdout=order.stdout,
+        stderr=order.stderr,
+        pass_fds=order.keeps,
+        start_new_session=True,
+    )
 
 
 def _any_alive(group: int) -> bool:

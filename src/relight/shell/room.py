@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from relight.shell.loop import Loop
 
 MOST_GUESTS = 1024
+BACKLOG = 128
 
 
 class Room:
@@ -27,14 +28,15 @@ class Room:
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._door.bind(path)
         os.chmod(path, 0o600)
-        self._door.listen(128)
+        self._door.listen(BACKLOG)
         self._door.setblocking(False)
         loop.watch(self._door.fileno(), self._knocked)
 
     def catch_up(self) -> None:
         """Hears everything that was said up to now: a worker that has just ended may have said something."""
-        while self._knocked():
-            pass
+        for _ in range(BACKLOG):
+            if not self._knocked():
+                break
         for fd in list(self._guests):
             self._spoke(fd)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Signals:
-    """Calls back in the loop for each signal that arrived. Off the main thread it does nothing: Python allows no more."""
+    """Calls back in the loop for each signal that arrived. Off the main thread it does nothing: Python has it so."""
 
     def __init__(self, loop: Loop, numbers: Iterable[int], on_signal: Callable[[int], None]) -> None:
         self._loop = loop
@@ -30,9 +30,9 @@ class Signals:
             self.close()
             return
         for number in numbers:
-            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
-                continue  # nohup
-            self._before[number] = signal.signal(number, _noted)
+            if number in (signal.SIGHUP, signal.SIGTSTP) and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # nohup, or a shell without job control
+            self._before[number] = signal.signal(number, noted)
         loop.watch(self._readable, self._arrived)
 
     def suspend(self) -> None:
@@ -59,5 +59,5 @@ class Signals:
                 self._on_signal(number)
 
 
-def _noted(_number: int, _frame: FrameType | None) -> None:
+def noted(_number: int, _frame: FrameType | None) -> None:
     """The wake-up descriptor has already told the loop."""

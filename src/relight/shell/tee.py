@@ -164,16 +164,19 @@ class Pump:
             if pause_s:
                 time.sleep(pause_s)
             began = monotonic()
-            ready = self._poll.poll(self._timeout_ms(began))
+            # what workers wrote before an order was given is visible to this poll, and read before the order is obeyed
+            orders = len(self._orders)
+            ready = self._poll.poll(0 if orders else self._timeout_ms(began))
             self._now = monotonic()
             fullest = 0.0
             for fd, _ in ready:
                 if fd in self._sources:
                     source = self._sources[fd]
-                    fullest = max(fullest, self._read(source) / min(source.capacity, READ))
+                    size = self._drain(source) if orders else self._read(source)
+                    fullest = max(fullest, size / min(source.capacity, READ))
                 elif fd == self._orders_came.fileno():
                     self._orders_came.hush()
-            for _ in range(len(self._orders)):
+            for _ in range(orders):
                 self._orders.popleft()()
             self._show_what_waited()
             for console in self._consoles:
@@ -210,6 +213,7 @@ class Pump:
             source.picker, source.filtered = Picker(source.prefix, needles), self._filters[filtered]
         self._sources[source.fd] = source
         self._poll.register(source.fd, select.POLLIN)
+        self._drain(source)  # the next order may come after what was said already
 
     def _opened(self, path: str) -> RawLog:
         log = RawLog(path)
@@ -339,14 +343,15 @@ class Pump:
                 end_by = self._now + within_s
                 source.end_by = end_by if source.end_by is None else min(source.end_by, end_by)
 
-    def _drain(self, source: Source) -> None:
+    def _drain(self, source: Source) -> int:
         """Reads what is in the pipe now, and not what a child that lives on may add without end."""
-        left = source.capacity
-        while left > 0 and not source.finished:
+        total = 0
+        while total < source.capacity and not source.finished:
             size = self._read(source)
             if not size:
-                return
-            left -= size
+                break
+            total += size
+        return total
 
     def _end(self, source: Source) -> None:
         if source.finished:

@@ -1,0 +1,78 @@
+"""A worker that is a forked child of this very process, for functions that exist nowhere else.
+
+Only notebooks need it. `multiprocessing` does the forking, because it knows what a forked interpreter has to
+forget. To the rest of the shell it looks like a `subprocess.Popen` whose group is its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import sys
+
+from relight.shell.signals import noted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 5.0  # how long a fresh child may take to be in a group of its own
+
+
+class Forked:
+    """A child with the environment and the streams of a worker, in a session of its own."""
+
+    def __init__(
+        self, call: Callable[[], None], environment: dict[str, str], stdout: int | None, stderr: int | None
+    ) -> None:
+        ready, tell = os.pipe()
+
+        def body() -> None:
+            os.setsid()
+            os.write(tell, b".")
+            _settle(environment, stdout, stderr)
+            call()
+
+        try:
+            self._process = multiprocessing.get_context("fork").Process(target=body)
+            self._process.start()
+            # Signals go to groups, so nobody may hear of this child before it has one.
+            select.select([ready], [], [], PATIENCE_S)
+        finally:
+            os.close(ready)
+            os.close(tell)
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+        self._status: int | None = None
+
+    def wait(self) -> int:
+        if self._status is None:
+            self._process.join()
+            self._status = self._process.exitcode
+            self._process.close()
+        assert self._status is not None
+        return self._status
+
+    def send_signal(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _settle(environment: dict[str, str], stdout: int | None, stderr: int | None) -> None:
+    """Takes off what this child inherited from the agent."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is noted:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(environment)
+    if stdout is not None:
+        os.dup2(stdout, 1)
+        sys.stdout = os.fdopen(1, "w", 1, errors="backslashreplace", closefd=False)
+    if stderr is not None:
+        os.dup2(stderr, 2)
+        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)

@@ -1,0 +1,1 @@
+"""relight in the shapes of torchrun's Python API."""
