@@ -32,8 +32,7 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
         complain(error)
         return USAGE
     tell(outcome)
-    cause = outcome.story.cause
-    return exit_code(launch.exit_codes, outcome.verdict, cause, outcome.stop_signal)
+    return exit_code(launch.exit_codes, outcome.verdict, outcome.story.first_cause, outcome.stop_signal)
 
 
 def complain(error: UsageError) -> None:
@@ -54,7 +53,8 @@ def tell(outcome: Outcome) -> None:
     from relight.core.page import for_grep, for_people
 
     story = outcome.story
-    ends = [*story.ends, *([story.cause.end] if story.cause and story.cause.end else [])]
+    first = story.first_cause
+    ends = [*story.ends, *([first.end] if first and first.end else [])]
     clock = {end.rank: time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(end.failed_at)) for end in ends}
     page = for_people(story)
     block = for_grep(story, clock)

@@ -44,8 +44,7 @@ class NodeReport:
     """Up: "this is what I am". `seen` names the newest view this node knows; without it no report counts as ready."""
 
     applicant: Applicant
-    life: str  # which start of this node's agent speaks
-    seen: int
+    seen: int  # -1 before the first
     standing: Standing
     round: int  # what DONE, BROKEN and WORKING are about; -1 before the first
     sent_at: float  # the node's own clock; the coordinator only echoes it
@@ -54,6 +53,10 @@ class NodeReport:
     @property
     def node(self) -> str:
         return self.applicant.node
+
+    @property
+    def life(self) -> str:
+        return self.applicant.life
 
 
 @value

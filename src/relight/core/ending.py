@@ -26,7 +26,7 @@ class Stage(enum.Enum):
     REMAINS = "remains"  # ended; others of its process group are alive, not asked
     REMAINS_ASKED = "remains asked"
     REMAINS_KILLED = "remains killed"
-    GONE = "gone"
+    GONE = "gone"  # nothing is left, or nothing that more waiting would end
     STUCK = "stuck"  # SIGKILL did not end it: uninterruptible in the kernel
 
 
@@ -57,11 +57,6 @@ class Ladder:
         self._looks = 0
 
     @property
-    def alive(self) -> bool:
-        """Whether the worker itself has not ended yet."""
-        return self.stage in (Stage.WORKING, Stage.ASKED, Stage.KILLED)
-
-    @property
     def gone(self) -> bool:
         """Whether nothing is left to wait for."""
         return self.stage in (Stage.GONE, Stage.STUCK)
@@ -90,7 +85,7 @@ class Ladder:
         self._hasten(now + grace_s)
         if self.stage is Stage.ASKED:
             return [Tell(number), *self.tick(now)]
-        return [Tell(number, group=True), *self._watch(now), *self.tick(now)]
+        return [Tell(number, group=True), *self._watch(), *self.tick(now)]
 
     def kill(self, now: float) -> list[Step]:
         """Ends everything at once."""
@@ -102,7 +97,7 @@ class Ladder:
             case Stage.REMAINS | Stage.REMAINS_ASKED:
                 self.stage = Stage.REMAINS_KILLED
                 self._deadline = now + KILL_WAIT_S
-                return [Tell(signal.SIGKILL, group=True), *self._watch(now)]
+                return [Tell(signal.SIGKILL, group=True), *self._watch()]
             case Stage.KILLED | Stage.REMAINS_KILLED | Stage.GONE | Stage.STUCK:
                 return []
             case _:
@@ -119,12 +114,14 @@ class Ladder:
                 return []
             case Stage.ASKED:
                 self.stage = Stage.REMAINS_ASKED
-                return [Tell(self._signal, group=True), *self._watch(now)]
+                return [Tell(self._signal, group=True), *self._watch()]
             case Stage.KILLED:
                 self.stage = Stage.REMAINS_KILLED
-                return [Tell(signal.SIGKILL, group=True), *self._watch(now)]
-            case _:
+                return [Tell(signal.SIGKILL, group=True), *self._watch()]
+            case Stage.REMAINS | Stage.REMAINS_ASKED | Stage.REMAINS_KILLED | Stage.GONE | Stage.STUCK:
                 return []
+            case _:
+                never(self.stage)
 
     def looked(self, now: float, others: bool) -> list[Step]:
         """The answer to a Look."""
@@ -156,7 +153,7 @@ class Ladder:
     def _hasten(self, deadline: float) -> None:
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
-    def _watch(self, now: float) -> list[Step]:
+    def _watch(self) -> list[Step]:
         self._looks = 0
         self._look_at = None
         return [Look()]

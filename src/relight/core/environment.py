@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import string
-
 from relight.core.launch import How
-from relight.core.names import UsageError
+from relight.core.names import UsageError, fill_in, never, signal_name
 from relight.core.values import value
 
 TYPE_CHECKING = False
@@ -59,9 +57,8 @@ def worker_environment(
 
 
 def signals_text(signals: tuple[int, ...]) -> str:
-    from signal import Signals
-
-    return ",".join(Signals(number).name for number in signals)
+    """SIGTERM,SIGINT: as the option is written."""
+    return ",".join(map(signal_name, signals))
 
 
 def _own_device(inherited: Mapping[str, str], local_rank: int) -> dict[str, str]:
@@ -85,7 +82,7 @@ def _own_device(inherited: Mapping[str, str], local_rank: int) -> dict[str, str]
 
 
 def worker_command(launch: Launch, place: Place, python: str) -> list[str]:
-    """The command line of one worker, `${local_rank}` filled in."""
+    """The command line of one worker. `${local_rank}` is filled in, except in a program's own name."""
     match launch.how:
         case How.SCRIPT:
             own, rest = [python, "-u"], [launch.entrypoint]
@@ -95,11 +92,22 @@ def worker_command(launch: Launch, place: Place, python: str) -> list[str]:
             own, rest = [launch.entrypoint], []
         case How.RUN_PATH:
             own, rest = [python, "-u", "-c", _RUN_PATH], [launch.entrypoint]
+        case _:
+            never(launch.how)
     if launch.passes_local_rank:
         rest.append(f"--local-rank={place.local_rank}")
-    macro = {"local_rank": str(place.local_rank)}
-    return own + [string.Template(part).safe_substitute(macro) for part in (*rest, *launch.args)]
+    return own + [fill_in(part, local_rank=place.local_rank) for part in (*rest, *launch.args)]
 
 
-# The script as `__main__` in a Python child: sys.exit and exceptions end the child as they would a script.
-_RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+# The script as `__main__` in a Python child: sys.exit and exceptions end the child as they would a script. As under
+# torchrun an exception leaves an error file, and the folder of the launch is on the path instead of the script's.
+_RUN_PATH = """\
+import os, runpy, sys
+sys.argv = sys.argv[1:]
+sys.path[0] = sys.path[0] or os.getcwd()
+try:
+    from relight.worker.record import record
+except ImportError:  # an interpreter of the user's own, without relight
+    record = lambda function: function
+record(runpy.run_path)(sys.argv[0], run_name="__main__")
+"""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from relight.core.names import ExitStatus, signal_name
+from relight.core.names import ExitStatus, legible, signal_name
 from relight.core.values import value
 
 TYPE_CHECKING = False
@@ -38,11 +36,11 @@ class WorkerEnd:
     error_file: str = ""
     stderr_file: str = ""
     tail: tuple[str, ...] = ()  # the last lines of its stderr, where that was captured
-    forgiven: str = ""  # why a bad status counts as finished
+    step: int | None = None  # the last step of its training that it told of
 
     @property
     def ok(self) -> bool:
-        return self.status.ok or bool(self.forgiven)
+        return self.status.ok
 
     @property
     def own_failure(self) -> bool:
@@ -71,6 +69,18 @@ def first_of(ends: Iterable[WorkerEnd]) -> WorkerEnd | None:
     return min((end for end in ends if end.own_failure), key=lambda end: end.failed_at, default=None)
 
 
+def earliest(cause: Cause | None, node: str, ends: Iterable[WorkerEnd]) -> Cause | None:
+    """The failure to show: one of this node's that came before the decided cause but took longer to be seen.
+
+    A worker that raises may need seconds to unload torch, while its peers notice within milliseconds and are gone.
+    Nothing of another node is compared: its clock is another one.
+    """
+    first = first_of(ends)
+    if cause is None or cause.end is None or cause.node != node or first is None:
+        return cause
+    return cause_of(node, first) if first.failed_at < cause.end.failed_at else cause
+
+
 def cause_of(node: str, end: WorkerEnd) -> Cause:
     return Cause(node, f"rank {end.rank} on {node} (local rank {end.local_rank}) {end.status}{_said(end)}", end)
 
@@ -81,16 +91,42 @@ def _said(end: WorkerEnd) -> str:
 
 
 def summary_of(end: WorkerEnd) -> str:
-    """The one line that says most: the worker's own words, or the last line of its traceback."""
-    if end.words and end.words.message:
-        return _shorten(end.words.message.strip().splitlines()[0]) if end.words.message.strip() else ""
-    for line in reversed(end.tail):
-        if line and not line[0].isspace() and ": " in line:
-            return _shorten(line)
-    return ""
+    """The one line that says most: the worker's own words, or what its stderr ended with."""
+    message = end.words.message.strip() if end.words else ""
+    return shorten(message.splitlines()[0].rstrip() if message else _last_words(end.tail))
 
 
-def _shorten(line: str, width: int = 200) -> str:
+def _last_words(tail: Iterable[str]) -> str:
+    """The line that ends the last traceback; where there is none, the last unindented line that reads `this: that`."""
+    raised = said = ""
+    in_frames = False
+    for whole in tail:
+        line = _without_rank(whole)
+        if line[:1].isspace():
+            in_frames = in_frames or line.lstrip().startswith('File "')
+            continue
+        if (in_frames and _names_exception(line)) or line.startswith("Fatal Python error: "):
+            raised = line
+        elif ": " in line:
+            said = line
+        in_frames = False
+    return raised or said
+
+
+def _without_rank(line: str) -> str:
+    """A line without the `[rank0]: ` that torch puts before every line of an uncaught exception."""
+    head, bracket, rest = line.partition("]: ")
+    return rest if bracket and head.startswith("[rank") and head[5:].isdigit() else line
+
+
+def _names_exception(line: str) -> bool:
+    """Whether a line is `package.Error: text` or `KeyboardInterrupt`."""
+    name, colon, _ = line.partition(": ")
+    parts = name.removesuffix(":").split(".")
+    return all(part.isidentifier() for part in parts) and (bool(colon) or parts[-1][0].isupper())
+
+
+def shorten(line: str, width: int = 200) -> str:
     return line if len(line) <= width else line[: width - 3] + "..."
 
 
@@ -98,22 +134,27 @@ def read_words(raw: bytes) -> Words | None:
     """Reads an error file in torchrun's format. A torn, strange or huge one gives what can be had, or None."""
     if len(raw) > WORDS_LIMIT:
         return None
+    import json
+
     try:
-        document = json.loads(raw)
-        message = document["message"]
+        return _words_of(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _words_of(document: Any) -> Words | None:
+    message = document["message"]
     if isinstance(message, str):
-        return Words(message, raised_at=_number(document.get("timestamp")))
+        return Words(legible(message), raised_at=_moment(document.get("timestamp")))
     if not isinstance(message, dict):
         return None
     extra = message.get("extraInfo")
     extra = extra if isinstance(extra, dict) else {}
-    callstack = extra.get("py_callstack")
+    said, callstack = message.get("message"), extra.get("py_callstack")
     return Words(
-        str(message.get("message", "")),
-        callstack if isinstance(callstack, str) else "",
-        _number(extra.get("timestamp_ns"), 1e-9) or _number(extra.get("timestamp")),
+        "" if said is None else legible(str(said)),
+        legible(callstack) if isinstance(callstack, str) else "",
+        _moment(extra.get("timestamp_ns"), 1e-9) or _moment(extra.get("timestamp")),
     )
 
 
@@ -133,12 +174,13 @@ def write_words(words: Words, exit_code: int | None = None) -> dict[str, Any]:
     return {"message": message}
 
 
-def _number(raw: object, scale: float = 1.0) -> float | None:
+def _moment(raw: object, scale: float = 1.0) -> float | None:
+    """A wall clock time of this century; what is none (an uptime, milliseconds, a zero) would only mislead."""
     try:
-        number = float(raw) * scale  # type: ignore[arg-type]
+        moment = float(raw) * scale  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return None
-    return number if 0 < number < 1e11 else None
+    return moment if 1e9 < moment < 1e10 else None
 
 
 def death_of(end: WorkerEnd) -> str:

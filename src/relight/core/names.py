@@ -1,4 +1,4 @@
-"""The vocabulary every other room shares: how a process ended, and the three families of errors."""
+"""The vocabulary every other room shares: how a process ended, the three families of errors, text for people."""
 
 from __future__ import annotations
 
@@ -58,6 +58,20 @@ class JobFailed(RelightError):
 
 class Broken(RelightError):
     """Us: something relight relies on did not work."""
+
+
+def fill_in(template: str, **facts: object) -> str:
+    """`${name}` and `$name` by what they stand for, `$$` by `$`; every other `$` stays. torchrun's rule."""
+    if "$" not in template:
+        return template
+    import string  # not on the way to the first worker, unless it is needed
+
+    return string.Template(template).safe_substitute(facts)
+
+
+def legible(text: str) -> str:
+    """Text that came from outside, such that it can be encoded: lone surrogates become escapes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def never(impossible: Never) -> NoReturn:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from relight.core.roster import Applicant, Place, Roster
 
 NEVER = float("inf")
-FENCE_AT = 0.6  # of the lease: then a node that hears nothing asks its workers to end
-KILL_AT = 0.8  # of the lease: then it kills them
+FENCE_AT, KILL_AT = 0.6, 0.8  # of the lease
 HURRY_S = 5.0  # what a second signal leaves of the grace
 
 
@@ -78,8 +77,7 @@ class Node:
     """Follows. Verbs take the time and what happened, and return commands; `report` is what it would say now."""
 
     def __init__(self, applicant: Applicant, life: str, rules: NodeRules, now: float) -> None:
-        self._applicant = applicant
-        self._life = life
+        self._applicant = replace(applicant, life=life)
         self._rules = rules
         self._heard_at = now  # when the newest answered report was sent
         self._view: JobView | None = None
@@ -96,11 +94,10 @@ class Node:
         standing = self._standing()
         cause = None
         if standing is Standing.BROKEN:
-            first = first_of(self.ends.values())
+            first = self._first_failure()
             cause = cause_of(self._applicant.node, first) if first else self._trouble
         return NodeReport(
             applicant=self._applicant,
-            life=self._life,
             seen=self._view.serial if self._view else -1,
             standing=standing,
             round=self._round,
@@ -110,14 +107,18 @@ class Node:
 
     def _standing(self) -> Standing:
         quiet = all(ladder.gone for ladder in self._ladders.values())
-        if self.stop_signals:
+        if self.stop_signals or self._left:
             return Standing.LEFT if quiet else Standing.LEAVING
         if self._still_in_round():
-            if self._trouble or first_of(self.ends.values()) is not None:
+            if self._trouble or self._first_failure() is not None:
                 return Standing.BROKEN
-            if len(self.ends) == len(self._ladders) and all(end.ok for end in self.ends.values()):
+            if len(self.ends) == len(self._ladders) and all(end.ok and not end.asked for end in self.ends.values()):
                 return Standing.DONE
         return Standing.READY if quiet else Standing.WORKING
+
+    def _first_failure(self) -> WorkerEnd | None:
+        """What broke this round here. How a worker ends that the fence asked to end says nothing about its work."""
+        return first_of(end for end in self.ends.values() if not end.asked)
 
     def _still_in_round(self) -> bool:
         view = self._view
@@ -136,10 +137,10 @@ class Node:
             case Phase.GATHERING:
                 return self._end_workers(now)
             case Phase.RUNNING:
-                places = view.roster.places(self._applicant.node) if view.roster else ()
-                if ready and places and view.round > self._round:
-                    return self._start(view, places)
-                return [] if view.round == self._round and places else self._end_workers(now)
+                seated = view.roster is not None and view.roster.seat_of(self._applicant) is not None
+                if ready and seated and now < self._fence_at():
+                    return self._start(view)
+                return self._end_workers(now)
             case Phase.ENDED:
                 return self._end_workers(now) + self._leave_if_quiet()
             case _:
@@ -185,26 +186,36 @@ class Node:
     def tick(self, now: float) -> list[Command]:
         """Whatever is due: a deadline on the way down, or the lease."""
         commands: list[Command] = []
-        silence = now - self._heard_at
         for local_rank, ladder in self._ladders.items():
-            if silence >= self._rules.lease_s * KILL_AT:
-                commands += self._steps(local_rank, ladder.kill(now))
-            elif silence >= self._rules.lease_s * FENCE_AT:
-                grace = self._rules.lease_s * (KILL_AT - FENCE_AT)
+            if now >= self._fence_at():
+                grace = max(0.0, self._kill_at() - now)
                 commands += self._steps(local_rank, ladder.ask(now, signal.SIGTERM, grace))
             commands += self._steps(local_rank, ladder.tick(now))
         return commands + self._leave_if_quiet()
 
     def wake_at(self) -> float | None:
-        moments = [at for ladder in self._ladders.values() if (at := ladder.wake_at()) is not None]
-        if any(ladder.stage is Stage.WORKING for ladder in self._ladders.values()):
-            moments.append(self._heard_at + self._rules.lease_s * FENCE_AT)
+        moments: list[float] = []
+        for ladder in self._ladders.values():
+            moments += [at for at in (ladder.wake_at(),) if at is not None]
+            if ladder.stage in (Stage.WORKING, Stage.REMAINS):
+                moments.append(self._fence_at())
+            elif ladder.stage in (Stage.ASKED, Stage.REMAINS_ASKED):
+                moments.append(self._kill_at())
         return min((at for at in moments if at != NEVER), default=None)
+
+    def _fence_at(self) -> float:
+        """When a node that hears nothing asks its workers to end."""
+        return self._heard_at + self._rules.lease_s * FENCE_AT
+
+    def _kill_at(self) -> float:
+        """When it kills them: the rest of the lease is for their dying."""
+        return self._heard_at + self._rules.lease_s * KILL_AT
 
     # -- how it follows -------------------------------------------------------------------------------------
 
-    def _start(self, view: JobView, places: tuple[Place, ...]) -> list[Command]:
+    def _start(self, view: JobView) -> list[Command]:
         assert view.roster is not None
+        places = view.roster.places(self._applicant.node)
         self._round = view.round
         self._ladders = {place.local_rank: Ladder() for place in places}
         self._trouble = None
@@ -229,9 +240,8 @@ class Node:
         if stuck:
             ranks = ", ".join(map(str, stuck))
             return [Leave(Verdict.FAILED, f"local rank {ranks} cannot be killed: it is stuck in the kernel")]
-        if self.stop_signals:
+        if ended is None or ended.verdict is None or (self.stop_signals and ended.verdict is Verdict.STOPPED):
             return [Leave(Verdict.STOPPED, "stopped by a signal")]
-        assert ended is not None and ended.verdict is not None
         return [Leave(ended.verdict, ended.reason)]
 
     @staticmethod

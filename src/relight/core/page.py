@@ -6,9 +6,7 @@ grep torchrun's output look for. Nothing is known here that the story does not h
 
 from __future__ import annotations
 
-import json
-
-from relight.core.failure import death_of, summary_of
+from relight.core.failure import death_of, earliest, shorten, summary_of
 from relight.core.names import signal_name
 from relight.core.values import value
 
@@ -32,10 +30,15 @@ class Story:
     restarts: int
     most_restarts: int
     reason: str
-    cause: Cause | None
+    cause: Cause | None  # what the job's end was decided on
     ends: tuple[WorkerEnd, ...]  # this node's workers in the last round, by local rank
     evidence: str = ""  # what the kernel has to say
     report: str = ""  # where report.json is
+
+    @property
+    def first_cause(self) -> Cause | None:
+        """What to show as the cause: the decided one, or a failure of this node that came before it."""
+        return earliest(self.cause, self.host, self.ends)
 
 
 def for_people(story: Story) -> str:
@@ -44,17 +47,18 @@ def for_people(story: Story) -> str:
         f"{story.restarts} of {story.most_restarts} restarts used" if story.most_restarts else "no restarts asked for"
     )
     lines = [f'relight: job "{story.job}" failed in round {story.round}, {used}']
-    end = story.cause.end if story.cause else None
-    if end is None:
-        lines.append(f"  first cause  {story.cause.sentence if story.cause else story.reason}")
+    cause = story.first_cause
+    end = cause.end if cause else None
+    if cause is None or end is None:
+        lines.append(f"  first cause  {cause.sentence if cause else story.reason}")
     else:
-        assert story.cause is not None
-        lines.append(f"  first cause  {_who(end)} on {story.cause.node}{_lead(story, end)}")
-        lines.append(f"  how          {death_of(end)}{_because(story, end)}")
+        lines.append(f"  first cause  {_who(end)} on {cause.node}{_lead(story, end)}")
+        after_step = "" if end.step is None else f" after step {end.step}"
+        lines.append(f"  how          {death_of(end)}{after_step}{_because(story, end)}")
         lines += _said(end)
     if after := _afterwards(story, end):
         lines.append(f"  afterwards   {after}")
-    if story.cause is not None and not story.reason.startswith(story.cause.sentence):
+    if cause is not None and not story.reason.startswith(cause.sentence):
         lines.append(f"  decision     {story.reason}")
     if story.report:
         lines.append(f"  report       {story.report}")
@@ -79,13 +83,13 @@ def _because(story: Story, end: WorkerEnd) -> str:
 
 
 def _said(end: WorkerEnd) -> list[str]:
-    where = end.error_file if end.words else end.stderr_file
     summary = summary_of(end)
+    where = end.error_file if end.words and end.words.message.strip() else end.stderr_file
+    path = [f"               {where}"] if where else []
     if summary:
-        return [f"  it said      {summary}", *([f"               {where}"] if where else [])]
+        return [f"  it said      {summary}", *path]
     if end.tail:
-        shown = [f"               {line}" for line in end.tail[-8:]]
-        return ["  its last words on stderr", *shown, f"               {where}"]
+        return ["  its last words on stderr", *(f"               {shorten(line)}" for line in end.tail[-8:]), *path]
     if end.stderr_file:
         return [f"  it said      nothing on stderr ({end.stderr_file})"]
     return ["  it said      see its output above; --tee 3 (or -r 3) would keep it in a file and show the end here"]
@@ -101,7 +105,9 @@ def _afterwards(story: Story, first: WorkerEnd | None) -> str:
         if end.ok:
             finished += 1
         elif end.own_failure:
-            groups.setdefault(str(end.status), []).append(end.rank)
+            # One that had raised and was then ended by us while it unloaded: the signal is not its story.
+            how = "failed as well" if end.asked and end.status.signal is not None else str(end.status)
+            groups.setdefault(how, []).append(end.rank)
         else:
             ended_by_us += 1
     parts = [f"{_workers(len(ranks))} {how} (rank{_s(ranks)} {_ranks(ranks)})" for how, ranks in groups.items()]
@@ -127,7 +133,7 @@ def _ranks(ranks: list[int], most: int = 12) -> str:
 
 def for_programs(story: Story) -> dict[str, Any]:
     """What report.json holds."""
-    cause = story.cause
+    cause = story.first_cause
     return {
         "relight_report": 1,
         "job": story.job,
@@ -157,6 +163,7 @@ def _worker(end: WorkerEnd) -> dict[str, Any]:
         "exit_code": end.status.number,
         "signal": None if end.status.signal is None else signal_name(end.status.signal),
         "outcome": "finished" if end.ok else "failed" if end.own_failure else "ended by relight",
+        "step": end.step,
         "failed_at": end.failed_at,
         "ended_at": end.at,
         "message": end.words.message if end.words else None,
@@ -164,39 +171,40 @@ def _worker(end: WorkerEnd) -> dict[str, Any]:
         "error_file": end.error_file if end.words else None,
         "stderr_file": end.stderr_file or None,
         "stderr_tail": list(end.tail),
-        "forgiven": end.forgiven or None,
     }
 
 
 def for_grep(story: Story, clock: dict[int, str]) -> str:
     """The block that torchrun prints, for the tools that look for it. `clock` tells each rank's time as text."""
-    root = story.cause.end if story.cause else None
-    failed = [end for end in sorted(story.ends, key=lambda one: one.local_rank) if not end.ok]
-    if root is None:
+    cause = story.first_cause
+    root = cause.end if cause else None
+    if cause is None or root is None:
         return ""
-    blocks: dict[int, str] = {}
-    for index, end in enumerate(failed):
-        blocks[end.rank] = _block(index, end, story.host, clock.get(end.rank, ""))
-    first = blocks.pop(root.rank, "") or _block(0, root, story.host, clock.get(root.rank, ""))
+    # torchrun numbers those that failed by themselves first, then those it ended.
+    failed = [end for end in sorted(story.ends, key=lambda one: (one.asked, one.local_rank)) if not end.ok]
+    blocks = {end.rank: _block(index, end, story.host, clock.get(end.rank, "")) for index, end in enumerate(failed)}
+    first = blocks.pop(root.rank, "") or _block(0, root, cause.node, clock.get(root.rank, ""))
     title = f"{story.name} FAILED"
-    others = "\n".join(blocks.values()) or "  <NO_OTHER_FAILURES>"
-    body = ["Failures:", others, "Root Cause (first observed failure):", first]
-    width = min(60, max(len(line) for part in [title, *body] for line in part.splitlines()))
+    width = min(60, max(len(line) for part in (title, first, *blocks.values()) for line in part.split("\n")))
     thick, thin = "=" * width, "-" * width
-    return "\n".join([thick, title, thin, body[0], body[1], thin, body[2], body[3], thick])
+    others = "\n".join(blocks.values()) or "  <NO_OTHER_FAILURES>"
+    return "\n".join(
+        [thick, title, thin, "Failures:", others, thin, "Root Cause (first observed failure):", first, thick]
+    )
 
 
 def _block(index: int, end: WorkerEnd, host: str, time: str) -> str:
     signalled = end.status.signal
-    if end.words is not None:
-        traceback = (end.words.callstack or end.words.message).replace("\n", "\n  ")
+    own_words = (end.words.callstack or end.words.message) if end.words else ""
+    if own_words:
+        traceback = own_words.replace("\n", "\n  ")
     elif signalled is not None:
         traceback = f"Signal {signalled} ({signal_name(signalled)}) received by PID {end.pid}"
     elif summary_of(end):
         traceback = "\n  ".join(end.tail)
     else:
         traceback = TRACEBACK_HELP
-    how = f"{end.status.number} (pid: {end.pid})" + (f"  ({signal_name(signalled)})" if signalled is not None else "")
+    how = f"{end.status.number} (pid: {end.pid}) " + (f" ({signal_name(signalled)})" if signalled is not None else "")
     return "\n".join(
         [
             f"[{index}]:",
@@ -211,4 +219,6 @@ def _block(index: int, end: WorkerEnd, host: str, time: str) -> str:
 
 
 def as_json(story: Story) -> bytes:
+    import json
+
     return json.dumps(for_programs(story), indent=1).encode() + b"\n"

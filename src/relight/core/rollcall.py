@@ -24,5 +24,5 @@ def absentees(world_size: int, arrived: Set[int], counted: int, waited_s: float)
         who = f"{world_size - counted} of {world_size} workers"
     else:
         return None
-    have = "has" if who.startswith("rank ") or who.startswith("1 of") else "have"
+    have = "has" if who.startswith(("rank ", "1 of")) else "have"
     return f"after {waited_s:.0f} s, {who} {have} not reached init_process_group; the others wait there"

@@ -7,8 +7,7 @@ a worker that never connects is as good as any other.
 
 from __future__ import annotations
 
-import json
-
+from relight.core.names import legible
 from relight.core.values import value
 
 VERSION = 1
@@ -62,21 +61,23 @@ class Conversation:
         return [self._read(line) for line in lines]
 
     def _read(self, line: bytes) -> Fact:
+        import json
+
         try:
             said = json.loads(line)
         except (ValueError, RecursionError):
-            raise Nonsense("a line that is no JSON") from None
+            raise Nonsense("a line that is not JSON") from None
         if not isinstance(said, dict):
-            raise Nonsense("a line that is no JSON object")
+            raise Nonsense("a line that is not a JSON object")
         if self.who is None:
             if said.get("relight") != VERSION:
-                raise Nonsense(f"version {str(said.get('relight'))[:20]}, not {VERSION}")
+                raise Nonsense(f"a greeting that is not in version {VERSION}")
             self.who = Hello(_whole(said, "local_rank"), _whole(said, "round"))
             return self.who
         if "step" in said:
             return Step(_whole(said, "step"))
-        if "closed" in said:
-            return Closed(str(said["closed"])[:200])
+        if isinstance(what := said.get("closed"), str):
+            return Closed(legible(" ".join(what[:200].split())))
         raise Nonsense("a line with nothing known in it")
 
 
@@ -89,9 +90,11 @@ def _whole(said: dict[str, Any], name: str) -> int:
 
 def greeting() -> bytes:
     """The agent's answer to a Hello."""
-    return json.dumps({"relight": VERSION}).encode() + b"\n"
+    return line(relight=VERSION)
 
 
 def line(**facts: object) -> bytes:
-    """One line as the worker's side writes it."""
+    """One line as either side writes it."""
+    import json
+
     return json.dumps(facts).encode() + b"\n"

@@ -20,6 +20,7 @@ class Applicant:
     role: str = "default"
     store_address: str = "127.0.0.1"
     store_port: int = 0
+    life: str = ""  # which start of this node's agent speaks
 
 
 @value
@@ -34,6 +35,7 @@ class Seat:
     first_role_rank: int
     store_address: str
     store_port: int
+    life: str = ""  # a seat is for this start of the node's agent, not for the next one
 
 
 @value
@@ -64,6 +66,13 @@ class Roster:
     @property
     def nodes(self) -> frozenset[str]:
         return frozenset(seat.node for seat in self.seats)
+
+    def seat_of(self, applicant: Applicant) -> Seat | None:
+        """The seat of this start of a node's agent."""
+        for taken in self.seats:
+            if taken.node == applicant.node and taken.life == applicant.life:
+                return taken
+        return None
 
     def role_world_size(self, role: str) -> int:
         return sum(seat.slots for seat in self.seats if seat.role == role)
@@ -104,6 +113,7 @@ def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> R
                 first_role_rank=sum(taken.slots for taken in seats if taken.role == one.role),
                 store_address=one.store_address,
                 store_port=one.store_port,
+                life=one.life,
             )
         )
     return Roster(tuple(seats))
@@ -111,4 +121,4 @@ def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> R
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """A key that puts node2 before node10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+    return [(int(part), "") if turn % 2 else (-1, part) for turn, part in enumerate(re.split(r"([0-9]+)", name))]

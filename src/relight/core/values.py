@@ -22,7 +22,9 @@ else:
 @dataclass_transform(frozen_default=True)
 def value(cls: type[T]) -> type[T]:
     """Makes `cls` a frozen value with slots. `check(self)`, if defined, may refuse bad fields; it does no I/O."""
-    fields = tuple(cls.__dict__.get("__annotations__", ()))
+    if cls.__bases__ != (object,):
+        raise TypeError(f"{cls.__name__} is a value and inherits nothing")
+    fields = tuple(cls.__annotations__)
     defaults = {name: cls.__dict__[name] for name in fields if name in cls.__dict__}
     body = {name: entry for name, entry in cls.__dict__.items() if name not in (*fields, "__dict__", "__weakref__")}
     body.update(
@@ -37,7 +39,8 @@ def value(cls: type[T]) -> type[T]:
         __setstate__=_restore,
     )
     body.setdefault("__repr__", _repr)
-    made: type[T] = type(cls.__name__, cls.__bases__, body)
+    body["__qualname__"] = cls.__qualname__
+    made: type[T] = type(cls.__name__, (), body)
     return made
 
 
@@ -93,9 +96,9 @@ def _restore(self: object, state: tuple[object, ...]) -> None:
         object.__setattr__(self, name, entry)
 
 
-def _equal(self: object, other: object) -> bool:
+def _equal(self: object, other: object) -> Any:
     if type(other) is not type(self):
-        return False
+        return NotImplemented
     return _fields_of(self) == _fields_of(other)
 
 

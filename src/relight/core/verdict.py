@@ -2,7 +2,7 @@
 
 `torchrun` knows 0 (every worker finished), 1 (anything else) and 2 (a mistake on the command line). With
 `--exit-codes=detailed` a scheduler learns more: a failed worker's own code, 128 + N where signal N killed the worker
-or stopped the launcher, and 70 where relight itself broke.
+or stopped the launcher, and 70 where no worker's failure explains the end.
 """
 
 from __future__ import annotations

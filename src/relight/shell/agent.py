@@ -122,7 +122,7 @@ class Agent:
         self._guardian = Guardian(self._mark, self._loop)
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
         self._room = Room(self._loop, self._folder.socket_path(), self._heard)
-        for folder in self._folder.temporary:
+        for folder in self._folder.tidied:
             self._guardian.tidy(folder)
         as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
         handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
@@ -133,10 +133,11 @@ class Agent:
             while self._leave is None:
                 self._loop.wait(self._wake_at())
                 self._turn()
+            outcome = self._outcome(self._leave)
             self._tell_last()
             while not self._outlets.closed:
                 self._loop.wait()
-            return self._outcome(self._leave)
+            return outcome
         finally:
             self._processes.close()
             self._outlets.release()
@@ -274,6 +275,7 @@ class Agent:
             at=at,
             words=None if status.ok else words_in(error_file),
             error_file=error_file,
+            step=self._steps.get(local_rank),
             stderr_file=stderr_file,
             tail=() if status.ok else last_lines(stderr_file),
         )
@@ -370,12 +372,8 @@ class Agent:
             except OSError as error:
                 self._say(f"relight: {report} could not be written: {error.strerror}")
         parent = self._place.environ.get("TORCHELASTIC_ERROR_FILE")
-        if (
-            parent
-            and story.cause is not None
-            and story.cause.end is not None
-            and (trouble := pass_on(story.cause.end, parent))
-        ):
+        first = story.first_cause
+        if parent and first and first.end and (trouble := pass_on(first.end, parent)):
             self._say(f"relight: {trouble}")
         stops = self._node.stop_signals
         return Outcome(leave.verdict, leave.reason, story, stops[0] if stops else None)

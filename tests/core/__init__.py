@@ -1,0 +1,1 @@
+"""Tests of the decisions: no clock, no sleep, no socket."""

@@ -1,0 +1,119 @@
+"""A Launch that cannot be carried out is refused, with the words that would have been right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relight.core.launch import Budget, Launch, Output, Store
+from relight.core.names import UsageError
+from relight.core.values import replace
+
+NAN = float("nan")
+
+
+def test_a_script_is_all_that_must_be_said() -> None:
+    launch = Launch("train.py")
+    assert (launch.nproc_per_node, launch.role, launch.shutdown_timeout_s) == (1, "default", 30.0)
+    assert launch.budget == Budget(0)
+    assert launch.store == Store(shared=True)
+    assert launch.signals == (15, 2, 1, 3)
+
+
+REFUSED: list[tuple[Callable[[], object], str, str]] = [
+    (lambda: Launch(""), "no script was named", "relight [options] train.py [its arguments]"),
+    (
+        lambda: Launch("t.py", nproc_per_node=0),
+        "--nproc-per-node 0 asks for no worker at all",
+        "--nproc-per-node 1 or more",
+    ),
+    (
+        lambda: Launch("t.py", nproc_per_node=-2),
+        "--nproc-per-node -2 asks for no worker at all",
+        "--nproc-per-node 1 or more",
+    ),
+    (
+        lambda: Launch("t.py", shutdown_timeout_s=-1),
+        "--shutdown-timeout -1 is not zero or more",
+        "--shutdown-timeout 30, in seconds",
+    ),
+    (
+        lambda: Launch("t.py", shutdown_timeout_s=NAN),
+        "--shutdown-timeout nan is not zero or more",
+        "--shutdown-timeout 30, in seconds",
+    ),
+    (
+        lambda: Launch("t.py", min_nodes=4, max_nodes=2),
+        "--nnodes 4:2 asks for at least 4 and at most 2 nodes",
+        "--nnodes 2:4",
+    ),
+    (
+        lambda: Launch("t.py", min_nodes=0, max_nodes=3),
+        "--nnodes 0:3 asks for at least 0 and at most 3 nodes",
+        "--nnodes 1:3",
+    ),
+    (
+        lambda: Launch("t.py", min_nodes=0, max_nodes=0),
+        "--nnodes 0:0 asks for at least 0 and at most 0 nodes",
+        "--nnodes 1:1",
+    ),
+    (
+        lambda: Launch("t.py", max_nodes=2),
+        "--nnodes 2: this version of relight runs jobs of one node",
+        "--nnodes 1",
+    ),
+    (
+        lambda: Launch("t.py", nproc_per_node=2, cpus=((0,),)),
+        "1 CPU sets were given for 2 workers",
+        "one set for each worker",
+    ),
+    (lambda: Budget(-1), "--max-restarts -1 is below zero", "--max-restarts 0 for none"),
+    (
+        lambda: Budget(3, intensity=-1, period_s=5),
+        "--restart-rate -1/5s is not a rate",
+        "--restart-rate 5/600 for at most 5 restarts in 600 seconds",
+    ),
+    (
+        lambda: Budget(3, intensity=1),
+        "--restart-rate 1/0s is not a rate",
+        "--restart-rate 5/600 for at most 5 restarts in 600 seconds",
+    ),
+    (
+        lambda: Budget(3, intensity=1, period_s=NAN),
+        "--restart-rate 1/nans is not a rate",
+        "--restart-rate 5/600 for at most 5 restarts in 600 seconds",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "what", "remedy"), REFUSED)
+def test_what_cannot_be_is_refused(make: Callable[[], object], what: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make()
+    assert (caught.value.what, caught.value.remedy) == (what, remedy)
+
+
+def test_what_is_at_the_edge_is_accepted() -> None:
+    assert Launch("t.py", shutdown_timeout_s=0).shutdown_timeout_s == 0
+    assert Launch("t.py", nproc_per_node=2, cpus=((0,), (1,))).cpus == ((0,), (1,))
+    assert Budget(0, intensity=0, period_s=0.1).intensity == 0
+    assert replace(Launch("t.py"), run_id="x/y").run_id == "x/y"
+
+
+@given(st.integers(-5, 5), st.integers(-5, 5))
+def test_the_remedy_for_nodes_is_itself_right(least: int, most: int) -> None:
+    try:
+        Launch("t.py", min_nodes=least, max_nodes=most)
+    except UsageError as error:
+        low, _, high = error.remedy.removeprefix("--nnodes ").partition(":")
+        assert 1 <= int(low) <= int(high or low)
+    else:
+        assert (least, most) == (1, 1)
+
+
+@pytest.mark.parametrize(("log_dir", "keeps"), [(None, True), ("logs", True), ("/dev/null", False)])
+def test_only_dev_null_keeps_no_files(log_dir: str | None, keeps: bool) -> None:
+    assert Output(log_dir=log_dir).keeps_files is keeps

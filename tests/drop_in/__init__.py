@@ -1,0 +1,1 @@
+"""The drop-in proof: one case, two launchers, the same world. Start reading in `case.py`."""

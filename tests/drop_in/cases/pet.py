@@ -1,0 +1,95 @@
+"""PET_* variables: each option's, their precedence, and what schedulers inject."""
+
+from __future__ import annotations
+
+from .making import RUN_PATH, accepted, case, told_in_two_lines
+
+C10D = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "localhost:0", "PET_RDZV_ID": "from-env"}
+SPEAK_TWICE = "me.say('one word')\nme.say('another')\nme.tell('one word')\nme.tell('another')\n"
+
+CASES = [
+    case("PET_NPROC_PER_NODE", env={"PET_NPROC_PER_NODE": "2"}),
+    case("PET_NPROC_PER_NODE loses to the option", "--nproc-per-node=1 plain.py", env={"PET_NPROC_PER_NODE": "2"}),
+    case("PET_NNODES", env={"PET_NNODES": "1:1"}),
+    case("PET_RDZV_*", env=C10D),
+    case("PET_RDZV_ID loses to the option", "--rdzv-id=typed plain.py", env=C10D),
+    case("PET_RDZV_CONF", env={**C10D, "PET_RDZV_CONF": "join_timeout=20"}),
+    case("PET_STANDALONE one", env={**C10D, "PET_STANDALONE": "1"}),
+    case("PET_STANDALONE two is true", env={**C10D, "PET_STANDALONE": "2"}),
+    case("PET_STANDALONE zero", env={**C10D, "PET_STANDALONE": "0"}),
+    accepted("PET_STANDALONE true", "plain.py", "flag-words", env={"PET_STANDALONE": "true"}),
+    accepted("PET_STANDALONE empty", "plain.py", "flag-words", env={"PET_STANDALONE": ""}),
+    accepted("PET_VIRTUAL_LOCAL_RANK yes", "plain.py", "flag-words", env={"PET_VIRTUAL_LOCAL_RANK": "yes"}),
+    case("PET_MAX_RESTARTS", env={"PET_MAX_RESTARTS": "4"}),
+    case("a bad PET_MAX_RESTARTS", env={"PET_MAX_RESTARTS": "abc"}),
+    case("an empty PET_MAX_RESTARTS", env={"PET_MAX_RESTARTS": ""}),
+    case("a bad PET_MAX_RESTARTS is not looked at", "--max-restarts 1 plain.py", env={"PET_MAX_RESTARTS": "abc"}),
+    case("PET_MONITOR_INTERVAL", env={"PET_MONITOR_INTERVAL": "0.2"}),
+    case("a bad PET_MONITOR_INTERVAL", env={"PET_MONITOR_INTERVAL": "soon"}),
+    case("PET_START_METHOD is not checked", env={"PET_START_METHOD": "bogus"}),
+    case("PET_EVENT_LOG_HANDLER", env={"PET_EVENT_LOG_HANDLER": "null"}),
+    case("PET_ROLE", "-t 3 --log-dir @LOGS@ plain.py", env={"PET_ROLE": "trainer"}),
+    case("PET_ROLE loses to the option", "-t 3 --log-dir @LOGS@ --role typed plain.py", env={"PET_ROLE": "trainer"}),
+    case("an empty PET_ROLE", "-t 3 --log-dir @LOGS@ plain.py", env={"PET_ROLE": ""}),
+    case("PET_MODULE", "pkg.mod a", env={"PET_MODULE": "1"}),
+    case("PET_NO_PYTHON", "./plain.py a", env={"PET_NO_PYTHON": "1"}),
+    case("PET_RUN_PATH", "plain.py a", env={"PET_RUN_PATH": "1", "PYTHONPATH": "@WORK@"}, differs=RUN_PATH, slow=True),
+    case("PET_LOG_DIR", "-r 3 plain.py", env={"PET_LOG_DIR": "@LOGS@"}),
+    case("PET_REDIRECTS", "--log-dir @LOGS@ plain.py", env={"PET_REDIRECTS": "1"}),
+    case("PET_TEE", "--log-dir @LOGS@ plain.py", env={"PET_TEE": "2"}),
+    case("PET_T is not a name", "--log-dir @LOGS@ plain.py", env={"PET_T": "3", "PET_R": "3"}),
+    case("PET_LOCAL_RANKS_FILTER", "--nproc-per-node 2 plain.py", env={"PET_LOCAL_RANKS_FILTER": "1"}),
+    case(
+        "PET_DUPLICATE_STDOUT_FILTERS",
+        "-t 3 --log-dir @LOGS@ job.py",
+        SPEAK_TWICE,
+        env={"PET_DUPLICATE_STDOUT_FILTERS": "word"},
+    ),
+    case(
+        "PET_DUPLICATE_STDERR_FILTERS",
+        "-t 3 --log-dir @LOGS@ job.py",
+        SPEAK_TWICE,
+        env={"PET_DUPLICATE_STDERR_FILTERS": "other,nothing"},
+    ),
+    case(
+        "an empty PET_DUPLICATE_STDOUT_FILTERS matches all",
+        "-t 3 --log-dir @LOGS@ job.py",
+        SPEAK_TWICE,
+        env={"PET_DUPLICATE_STDOUT_FILTERS": ""},
+    ),
+    case("PET_NODE_RANK", env={"PET_NODE_RANK": "0", "PET_MASTER_PORT": "@PORT@"}),
+    case("PET_MASTER_PORT", env={"PET_MASTER_PORT": "@PORT@"}),
+    case("PET_MASTER_ADDR and port", env={"PET_MASTER_ADDR": "localhost", "PET_MASTER_PORT": "@PORT@"}),
+    case("PET_MASTER_PORT loses to standalone", "--standalone plain.py", env={"PET_MASTER_PORT": "@PORT@"}),
+    case("PET_LOCAL_ADDR", env={"PET_LOCAL_ADDR": "127.0.0.1"}),
+    case("PET_SIGNALS_TO_HANDLE", env={"PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGUSR1"}),
+    case("PET_SHUTDOWN_TIMEOUT", env={"PET_SHUTDOWN_TIMEOUT": "5"}),
+    case("a bad PET_SHUTDOWN_TIMEOUT", env={"PET_SHUTDOWN_TIMEOUT": "1.5"}),
+    case("PET_VIRTUAL_LOCAL_RANK", "--nproc-per-node=2 plain.py", env={"PET_VIRTUAL_LOCAL_RANK": "1"}),
+    case("PET_LOGS_SPECS is not read", env={"PET_LOGS_SPECS": "nope"}),
+    case("PET_NUMA_BINDING is not read", env={"PET_NUMA_BINDING": "node"}),
+    case(
+        "what the kubeflow trainer injects",
+        env={
+            "PET_NNODES": "1",
+            "PET_NPROC_PER_NODE": "2",
+            "PET_NODE_RANK": "0",
+            "PET_MASTER_ADDR": "localhost",
+            "PET_MASTER_PORT": "@PORT@",
+        },
+    ),
+    case(
+        "what the old training operator injects",
+        env={
+            "PET_NNODES": "1",
+            "PET_NPROC_PER_NODE": "1",
+            "PET_NODE_RANK": "0",
+            "MASTER_ADDR": "elsewhere",
+            "MASTER_PORT": "23456",
+            "RANK": "0",
+            "WORLD_SIZE": "1",
+        },
+    ),
+    told_in_two_lines("an empty PET_NPROC_PER_NODE", "plain.py", env={"PET_NPROC_PER_NODE": ""}),
+    told_in_two_lines("an empty PET_NNODES", "plain.py", env={"PET_NNODES": ""}),
+]
