@@ -38,9 +38,7 @@ def end(
     words: Words | None = None,
     tail: tuple[str, ...] = (),
 ) -> WorkerEnd:
-    return WorkerEnd(
-        rank, rank, 100 + rank, ExitStatus(code), at, asked=asked, words=words, tail=tail
-    )
+    return WorkerEnd(rank, rank, 100 + rank, ExitStatus(code), at, asked=asked, words=words, tail=tail)
 
 
 BOOM = Words("ValueError: boom", "Traceback ...", T - 1)

@@ -369,3 +369,16 @@ def test_the_block_is_torchruns_letter_for_letter(tmp_path: Path) -> None:
             told = replace(story(*ends, cause=cause_of(host, ends[0])), host=host, name=name)
             clock = {one.rank: datetime.fromtimestamp(int(one.failed_at)).isoformat(sep="_") for one in ends}
             assert for_grep(told, clock) == str(errors.ChildFailedError(name, failures)).strip("\n")
+
+
+@pytest.mark.parametrize(
+    ("job", "title"),
+    [
+        ("llama", 'relight: job "llama" failed in round 3'),
+        ("none", "relight: train.py failed in round 3"),
+        ("", "relight: train.py failed in round 3"),
+        ("dbedf7cd-1a0e-465b-a3c3-88fe420aa5ca", "relight: train.py failed in round 3"),
+    ],
+)
+def test_a_job_is_called_by_the_name_its_user_gave_it(job: str, title: str) -> None:
+    assert for_people(story(end(0, 1), job=job, name="/home/me/train.py")).startswith(title)

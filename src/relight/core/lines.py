@@ -228,8 +228,10 @@ class Picker:
     def _found(self, text: bytes) -> bytes:
         if not self._hit(text):
             return b""
-        found = [self._prefix + self._told(line) + b"\n" for line in text.split(b"\n") if self._hit(line)]
-        return b"".join(found)
+        lines = text.split(b"\n")
+        if not lines[-1]:  # what follows the last newline is no line, though an empty needle would match it
+            lines.pop()
+        return b"".join([self._prefix + self._told(line) + b"\n" for line in lines if self._hit(line)])
 
     def _hit(self, text: bytes) -> bool:
         return any(needle in text for needle in self._needles)

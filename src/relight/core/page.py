@@ -6,6 +6,8 @@ grep torchrun's output look for. Nothing is known here that the story does not h
 
 from __future__ import annotations
 
+import posixpath
+
 from relight.core.failure import death_of, earliest, shorten, summary_of
 from relight.core.names import signal_name
 from relight.core.values import value
@@ -46,7 +48,7 @@ def for_people(story: Story) -> str:
     used = (
         f"{story.restarts} of {story.most_restarts} restarts used" if story.most_restarts else "no restarts asked for"
     )
-    lines = [f'relight: job "{story.job}" failed in round {story.round}, {used}']
+    lines = [f"relight: {_title(story)} failed in round {story.round}, {used}"]
     cause = story.first_cause
     end = cause.end if cause else None
     if cause is None or end is None:
@@ -63,6 +65,12 @@ def for_people(story: Story) -> str:
     if story.report:
         lines.append(f"  report       {story.report}")
     return "\n".join(lines)
+
+
+def _title(story: Story) -> str:
+    """The job by the name its user gave it; one that was made up tells nobody anything."""
+    made_up = story.job in ("", "none") or (len(story.job) == 36 and story.job.count("-") == 4)
+    return posixpath.basename(story.name) if made_up else f'job "{story.job}"'
 
 
 def _who(end: WorkerEnd) -> str:
