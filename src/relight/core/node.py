@@ -146,10 +146,14 @@ class Node:
             case _:
                 never(view.phase)
 
+    def fail(self, sentence: str) -> None:
+        """Something is wrong with this round that the end of no worker would tell."""
+        self._trouble = Cause(self._applicant.node, sentence)
+
     def not_started(self, sentence: str) -> None:
         """The workers of this round could not be started; those that had been are gone again."""
         self._ladders = {}
-        self._trouble = Cause(self._applicant.node, sentence)
+        self.fail(sentence)
 
     def offer(self, store_port: int) -> None:
         """Where the workers' store will be, should this node get seat 0 of the next round."""

@@ -34,6 +34,7 @@ from relight.shell.processes import Order, Processes
 from relight.shell.room import Room
 from relight.shell.signals import Signals
 from relight.shell.storehost import StoreHost
+from relight.shell.stuck import StuckWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Agent:
         self._places: dict[int, Place] = {}
         self._steps: dict[int, int] = {}
         self._closed: dict[str, set[int]] = {}
+        self._stuck = StuckWatch(launch.stuck_timeout_s)
         self._refusals: set[tuple[str, str]] = set()
         self._began_at = 0.0
         self._roll_calls: tuple[float, ...] = ()  # when to ask who is missing in the workers' store
@@ -152,7 +154,7 @@ class Agent:
     # -- the turn of the loop -------------------------------------------------------------------------------
 
     def _wake_at(self) -> float | None:
-        moments = [part.wake_at() for part in (self._node, self._link, self._outlets)]
+        moments = [part.wake_at() for part in (self._node, self._link, self._outlets, self._stuck)]
         return min((at for at in (*moments, *self._roll_calls) if at is not None), default=None)
 
     def _turn(self) -> None:
@@ -166,6 +168,8 @@ class Agent:
             self._reap_strangers()
         self._perform(self._node.tick(monotonic()))
         self._call_the_roll(monotonic())
+        if sentence := self._stuck.look(monotonic(), self._processes.pids):
+            self._node.fail(sentence)
         self._follow(self._link.tick(monotonic()), monotonic())
         self._talk()
 
@@ -219,6 +223,7 @@ class Agent:
             self._began_at = monotonic()
             self._roll_calls = tuple(self._began_at + after_s for after_s in AFTER_S)
         self._oom.remember()
+        self._stuck.begin(monotonic())
         worlds = {place.local_rank: self._world(round_, place) for place in command.places}
         self._outlets.begin(self._folder.round_folder(command.round), self._layout(worlds) if self._layout else None)
         self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}

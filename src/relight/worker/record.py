@@ -50,10 +50,12 @@ def write_error(error: BaseException) -> None:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         return
+    raised_at = time.time()
+    told = traceback.TracebackException.from_exception(error)  # survives an exception whose own __str__ raises
     words = Words(
-        f"{type(error).__name__}: {error}",
-        "".join(traceback.format_exception(error)),
-        time.time(),
+        _bounded(f"{type(error).__name__}: {told}", 1 << 15),
+        _bounded("".join(told.format()), 1 << 17),
+        raised_at,
     )
     partial = f"{path}.{os.getpid()}.partial"
     try:
@@ -62,3 +64,9 @@ def write_error(error: BaseException) -> None:
         os.replace(partial, path)
     except OSError:
         pass
+
+
+def _bounded(text: str, most: int) -> str:
+    """Both ends of a text. Launchers read no more than a megabyte, and a tensor's repr can be larger."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
