@@ -43,7 +43,7 @@ format: $(VENV)/dev
 	$(RUN)/ruff format src tests examples benchmarks
 	$(RUN)/ruff check --fix src tests examples benchmarks
 
-# What each verb stands on. torch is the CPU build, by its exact version: a plain `torch` may fetch CUDA.
+# What each verb stands on. torch by its exact version: the one that the tests and the recordings of torchrun know.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 

@@ -320,3 +320,20 @@ def test_what_torch_writes_is_read_here(tmp_path: Path, monkeypatch: pytest.Monk
     assert words.callstack.rstrip().endswith("ValueError: boom")
     assert words.raised_at is not None
     assert replace(words, raised_at=None).raised_at is None
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "ok"),
+    [(-6, True, True), (-11, True, True), (-6, False, False), (-9, True, False), (-15, True, False), (1, True, False)],
+)
+def test_only_a_crash_after_the_script_had_returned_is_forgiven(code: int, returned: bool, ok: bool) -> None:
+    worker = WorkerEnd(0, 0, 100, ExitStatus(code), 1e9, returned=returned)
+    assert (worker.ok, worker.forgiven, worker.own_failure) == (ok, ok, not ok)
+
+
+def test_a_warning_does_not_explain_a_signal_but_a_traceback_does() -> None:
+    warning = "[W1118 reducer.cpp:1529] Warning: find_unused_parameters=True was specified"
+    traceback = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "ValueError: boom")
+    assert summary_of(WorkerEnd(0, 0, 100, ExitStatus(-9), 1e9, tail=(warning,))) == ""
+    assert summary_of(WorkerEnd(0, 0, 100, ExitStatus(1), 1e9, tail=(warning,))) == warning
+    assert summary_of(WorkerEnd(0, 0, 100, ExitStatus(-6), 1e9, tail=traceback)) == "ValueError: boom"

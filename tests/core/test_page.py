@@ -206,7 +206,7 @@ def test_the_report_for_programs_tells_the_same() -> None:
     assert workers[0] == {
         "rank": 0, "local_rank": 0, "pid": 100, "exit_code": -9, "signal": "SIGKILL", "outcome": "failed",
         "failed_at": T, "ended_at": T, "message": None, "traceback": None, "error_file": None,
-        "stderr_file": STDERR, "stderr_tail": ["a", "b"], "step": None,
+        "stderr_file": STDERR, "stderr_tail": ["a", "b"], "step": None, "crashed_after_its_script": False,
     }  # fmt: skip
     assert [worker["outcome"] for worker in workers] == [
         "failed", "failed", "ended by relight", "finished",

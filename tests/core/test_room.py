@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.room import LINE_LIMIT, Closed, Conversation, Fact, Hello, Nonsense, Step, greeting, line
+from relight.core.room import LINE_LIMIT, Closed, Conversation, Fact, Hello, Nonsense, Returned, Step, greeting, line
 
 HELLO = line(relight=1, local_rank=0, round=2)
 
@@ -126,3 +126,11 @@ def test_no_bytes_do_more_than_end_the_conversation(chunks: list[bytes]) -> None
                 assert repr(fact).encode()
     except Nonsense as error:
         assert str(error)
+
+
+def test_a_worker_may_say_that_its_script_has_returned() -> None:
+    conversation = Conversation()
+    conversation.received(line(relight=1, local_rank=0, round=0))
+    assert conversation.received(line(returned=True)) == [Returned()]
+    with pytest.raises(Nonsense):
+        conversation.received(line(returned="yes"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from relight.core.names import ExitStatus, legible, signal_name
 from relight.core.values import value
 
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 WORDS_LIMIT = 1 << 20  # an error file larger than this is not read
 
 
@@ -37,10 +40,16 @@ class WorkerEnd:
     stderr_file: str = ""
     tail: tuple[str, ...] = ()  # the last lines of its stderr, where that was captured
     step: int | None = None  # the last step of its training that it told of
+    returned: bool = False  # its script had run to its end before
 
     @property
     def ok(self) -> bool:
-        return self.status.ok
+        return self.status.ok or self.forgiven
+
+    @property
+    def forgiven(self) -> bool:
+        """Whether it crashed only in the teardown of its interpreter, after its script had returned."""
+        return self.returned and self.status.signal in CRASHES
 
     @property
     def own_failure(self) -> bool:
@@ -93,11 +102,12 @@ def _said(end: WorkerEnd) -> str:
 def summary_of(end: WorkerEnd) -> str:
     """The one line that says most: the worker's own words, or what its stderr ended with."""
     message = end.words.message.strip() if end.words else ""
-    return shorten(message.splitlines()[0].rstrip() if message else _last_words(end.tail))
+    return shorten(message.splitlines()[0].rstrip() if message else _last_words(end.tail, end.status.signal is None))
 
 
-def _last_words(tail: Iterable[str]) -> str:
-    """The line that ends the last traceback; where there is none, the last unindented line that reads `this: that`."""
+def _last_words(tail: Iterable[str], guess: bool) -> str:
+    """The line that ends the last traceback. Where there is none, and it ended by itself and not by a signal that
+    came from anywhere, we `guess`: the last unindented line that reads `this: that`."""
     raised = said = ""
     in_frames = False
     for whole in tail:
@@ -110,7 +120,7 @@ def _last_words(tail: Iterable[str]) -> str:
         elif ": " in line:
             said = line
         in_frames = False
-    return raised or said
+    return raised or (said if guess else "")
 
 
 def _without_rank(line: str) -> str:

@@ -69,9 +69,7 @@ class Job:
 
     def hear(self, now: float, report: NodeReport) -> None:
         """Takes a node's report. Reports may be repeated, late or overtaken; the newest standing counts."""
-        if self.view.phase is Phase.ENDED:
-            return
-        if self._overtaken(report):
+        if self.view.phase is Phase.ENDED or self._overtaken(report):
             return
         known = self._known.get(report.node)
         if known is None or not known.present or known.report.life != report.life:

@@ -172,6 +172,7 @@ def _worker(end: WorkerEnd) -> dict[str, Any]:
         "signal": None if end.status.signal is None else signal_name(end.status.signal),
         "outcome": "finished" if end.ok else "failed" if end.own_failure else "ended by relight",
         "step": end.step,
+        "crashed_after_its_script": end.forgiven,
         "failed_at": end.failed_at,
         "ended_at": end.at,
         "message": end.words.message if end.words else None,

@@ -40,7 +40,12 @@ class Closed:
     what: str
 
 
-Fact = Hello | Step | Closed
+@value
+class Returned:
+    """The worker's script has run to its end; what is left is the teardown of its interpreter."""
+
+
+Fact = Hello | Step | Closed | Returned
 
 
 class Nonsense(Exception):
@@ -76,6 +81,8 @@ class Conversation:
             return self.who
         if "step" in said:
             return Step(_whole(said, "step"))
+        if said.get("returned") is True:
+            return Returned()
         if isinstance(what := said.get("closed"), str):
             return Closed(legible(" ".join(what[:200].split())))
         raise Nonsense("a line with nothing known in it")

@@ -12,13 +12,13 @@ import time
 
 from relight.core.documents import Phase, Standing, Verdict
 from relight.core.environment import Round, worker_command, worker_environment
-from relight.core.failure import WorkerEnd
+from relight.core.failure import CRASHES, WorkerEnd
 from relight.core.job import Job, JobRules
 from relight.core.names import never
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.page import Story, as_json
 from relight.core.rollcall import AFTER_S, absentees
-from relight.core.room import Closed, Step
+from relight.core.room import Closed, Returned, Step
 from relight.core.roster import Applicant
 from relight.core.values import replace, value
 from relight.shell.clock import monotonic
@@ -94,7 +94,8 @@ class Agent:
         self._ended: list[tuple[int, int, ExitStatus, float]] = []
         self._places: dict[int, Place] = {}
         self._steps: dict[int, int] = {}
-        self._closed: dict[str, set[int]] = {}
+        self._remarks: dict[str, set[int]] = {}  # what to say at the end, once, and of which local ranks
+        self._returned: set[int] = set()
         self._stuck = StuckWatch(launch.stuck_timeout_s)
         self._refusals: set[tuple[str, str]] = set()
         self._began_at = 0.0
@@ -216,7 +217,7 @@ class Agent:
     def _start(self, command: StartWorkers) -> None:
         round_ = self._round = Round(command.round, command.restarts, command.roster)
         self._places = {place.local_rank: place for place in command.places}
-        self._steps, self._closed = {}, {}
+        self._steps, self._remarks, self._returned = {}, {}, set()
         self._folder.make(command.round, len(command.places))
         if self._store:
             self._store.renew()
@@ -269,6 +270,9 @@ class Agent:
 
     def _describe(self, local_rank: int, pid: int, status: ExitStatus, at: float) -> WorkerEnd:
         """A worker's end with everything it left behind to say about it."""
+        if local_rank in self._returned and status.signal in CRASHES:
+            what = f"{status} after its script had returned, and counts as finished"
+            self._remarks.setdefault(what, set()).add(local_rank)
         assert self._round is not None
         stderr_file = self._outlets.stderr_file(local_rank)
         error_file = self._error_files.get(local_rank, "")
@@ -281,6 +285,7 @@ class Agent:
             words=None if status.ok else words_in(error_file),
             error_file=error_file,
             step=self._steps.get(local_rank),
+            returned=local_rank in self._returned,
             stderr_file=stderr_file,
             tail=() if status.ok else last_lines(stderr_file),
         )
@@ -314,8 +319,10 @@ class Agent:
             return
         if isinstance(fact, Step):
             self._steps[who.local_rank] = fact.step
-        elif isinstance(fact, Closed) and (fact.what in self._closed or len(self._closed) < MOST_REMARKS):
-            self._closed.setdefault(fact.what, set()).add(who.local_rank)
+        elif isinstance(fact, Returned):
+            self._returned.add(who.local_rank)
+        elif isinstance(fact, Closed) and (fact.what in self._remarks or len(self._remarks) < MOST_REMARKS):
+            self._remarks.setdefault(fact.what, set()).add(who.local_rank)
 
     def _refused(self, address: str, why: str) -> None:
         """The workers' store turned somebody away. Said once: whoever knocks may knock a thousand times."""
@@ -349,7 +356,7 @@ class Agent:
 
     def _tell_last(self) -> None:
         """Says what is left to say, and brings all output out."""
-        for what, local_ranks in self._closed.items():
+        for what, local_ranks in self._remarks.items():
             self._say(f"relight: local rank {', '.join(map(str, sorted(local_ranks)))} {what}")
         self._outlets.close()
 
@@ -376,6 +383,7 @@ class Agent:
                 write_whole(report, as_json(story))
             except OSError as error:
                 self._say(f"relight: {report} could not be written: {error.strerror}")
+                story = replace(story, report="")
         parent = self._place.environ.get("TORCHELASTIC_ERROR_FILE")
         first = story.first_cause
         if parent and first and first.end and (trouble := pass_on(first.end, parent)):

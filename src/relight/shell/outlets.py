@@ -12,7 +12,7 @@ from relight.core.names import never
 from relight.core.streams import Route, Streams, prefix, route
 from relight.core.values import value
 from relight.shell.clock import monotonic
-from relight.shell.console import Console
+from relight.shell.console import open_consoles
 from relight.shell.logfiles import open_log
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class Outlets:
         self._output = output
         self._host = host
         self._loop = loop
-        self._out, self._err = Console(1), Console(2)
+        self._out, self._err = open_consoles()
         self._pump: Pump | None = None
         self._folder = ""
         self._layout: Layout | None = None

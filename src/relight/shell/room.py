@@ -30,13 +30,11 @@ class Room:
         os.chmod(path, 0o600)
         self._door.listen(BACKLOG)
         self._door.setblocking(False)
-        loop.watch(self._door.fileno(), self._knocked)
+        loop.watch(self._door.fileno(), self._let_in)
 
     def catch_up(self) -> None:
         """Hears everything that was said up to now: a worker that has just ended may have said something."""
-        for _ in range(BACKLOG):
-            if not self._knocked():
-                break
+        self._let_in()
         for fd in list(self._guests):
             self._spoke(fd)
 
@@ -49,6 +47,12 @@ class Room:
             os.unlink(self.path)
         except OSError:
             pass
+
+    def _let_in(self) -> None:
+        """Everyone who is at the door now; a crowd that goes on knocking does not hold up the loop."""
+        for _ in range(BACKLOG):
+            if not self._knocked():
+                return
 
     def _knocked(self) -> bool:
         """Lets one guest in; False if nobody is at the door."""

@@ -3,7 +3,8 @@
 A script that uses gloo and ends without `destroy_process_group()` often aborts after its work is done ("terminate
 called without an active exception"): C++ threads of the group are still running when the process is torn down. So
 the last exit callback of a worker closes such a group, and says so. Whatever the script's own exit code is, it
-stays. `--no-forgive-teardown` leaves all this out.
+stays. Then it tells the agent if the script had returned, so that a crash from here on is no failure.
+`--no-forgive-teardown` leaves all this out.
 """
 
 from __future__ import annotations
@@ -19,22 +20,42 @@ def prepare() -> None:
     if os.environ.get("RELIGHT_TIDY_EXIT") == str(os.getppid()):
         import atexit
 
-        atexit.register(_close_groups)  # registered first, so called last
+        atexit.register(_last_callback)  # registered first, so called last
 
 
-def _close_groups() -> None:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None:
+def _last_callback() -> None:
+    if "torch" not in sys.modules:  # nothing of ours to tidy, and nothing known to crash
         return
+    facts: dict[str, object] = {}
     try:
-        if not distributed.is_available() or not distributed.is_initialized():
-            return
-        if "nccl" in str(distributed.get_backend_config()):
-            return  # closing NCCL waits for the other ranks, and leaving it open aborts nothing
-        _within(PATIENCE_S, distributed.destroy_process_group)
-        _tell("left a process group open at exit, and relight closed it (destroy_process_group() would have)")
+        if _close_groups():
+            facts["closed"] = "left a process group open at exit, and relight closed it"
+        if _script_returned():
+            facts["returned"] = True
+        _tell(facts)
     except Exception:
         return  # an exit callback has nobody to complain to
+
+
+def _close_groups() -> bool:
+    """Closes what `init_process_group` opened, if anything; says whether it did."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    if "nccl" in str(distributed.get_backend_config()):
+        return False  # closing NCCL waits for the other ranks, and leaving it open aborts nothing
+    _within(PATIENCE_S, distributed.destroy_process_group)
+    return True
+
+
+def _script_returned() -> bool:
+    """Whether the script ran to its end: neither an exception nor SystemExit, whose code nobody tells us.
+
+    CPython takes `__file__` out of `__main__` when a script has run, but a SystemExit ends the process before it
+    gets there. A module (`python -m`) keeps its `__file__` either way, so nothing is claimed of it.
+    """
+    main = sys.modules.get("__main__")
+    return main is not None and "__file__" not in vars(main) and not hasattr(sys, "last_value")
 
 
 def _within(limit_s: float, action: object) -> None:
@@ -46,12 +67,13 @@ def _within(limit_s: float, action: object) -> None:
     thread.join(limit_s)
 
 
-def _tell(what: str) -> None:
+def _tell(facts: dict[str, object]) -> None:
     from relight.worker.room import voice_from_environment
 
-    voice = voice_from_environment()
+    voice = voice_from_environment() if facts else None
     if voice is not None:
-        voice.tell(closed=what)
+        for name, fact in facts.items():
+            voice.tell(**{name: fact})
         voice.close()
 
 

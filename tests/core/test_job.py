@@ -1,0 +1,391 @@
+"""Job, rule by rule: what a report, a loss or the clock makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from relight.core.documents import JobView, NodeReport, Phase, Standing, Verdict
+from relight.core.failure import Cause
+from relight.core.job import ORPHANS_S, Job, JobRules
+from relight.core.launch import Budget
+from relight.core.roster import Applicant
+
+
+class Bench:
+    """A job, and nodes that say what a test wants."""
+
+    def __init__(self, rules: JobRules) -> None:
+        self.job = Job(rules, 0.0)
+
+    @property
+    def view(self) -> JobView:
+        return self.job.view
+
+    def say(
+        self,
+        node: str,
+        standing: Standing = Standing.READY,
+        at: float = 0.0,
+        *,
+        seen: int | None = None,
+        round_: int | None = None,
+        sent_at: float | None = None,
+        life: str = "",
+        cause: Cause | None = None,
+    ) -> None:
+        """A report; where nothing else is said, by a node that has seen everything and speaks of this round."""
+        self.job.hear(
+            at,
+            NodeReport(
+                applicant=Applicant(node, 1, life=life or f"{node}#1"),
+                seen=self.view.serial if seen is None else seen,
+                standing=standing,
+                round=self.view.round if round_ is None else round_,
+                sent_at=at if sent_at is None else sent_at,
+                cause=cause,
+            ),
+        )
+
+    def seats(self) -> list[str]:
+        assert self.view.phase is Phase.RUNNING
+        assert self.view.roster is not None
+        return [seat.node for seat in self.view.roster.seats]
+
+
+def running(*nodes: str, rules: JobRules | None = None) -> Bench:
+    """A job whose first round runs on these nodes."""
+    bench = Bench(rules or JobRules(len(nodes), len(nodes), lease_s=10.0))
+    for node in nodes:
+        bench.say(node)
+    bench.job.tick(0.5)
+    assert bench.seats() == list(nodes)
+    for node in nodes:
+        bench.say(node, Standing.WORKING, 0.5)
+    return bench
+
+
+def gathering(bench: Bench) -> bool:
+    return bench.view.phase is Phase.GATHERING
+
+
+# -- beginning ----------------------------------------------------------------------------------------------
+
+
+def test_a_fixed_size_begins_as_soon_as_it_is_complete() -> None:
+    bench = Bench(JobRules(2, 2, settle_s=5.0))
+    bench.say("n2", at=1.0)
+    assert gathering(bench)
+    bench.say("n1", at=2.0)
+    assert bench.seats() == ["n1", "n2"]
+    assert bench.view.reason == "round 0 on n1, n2"
+
+
+def test_an_elastic_job_waits_a_while_after_the_last_arrival() -> None:
+    bench = Bench(JobRules(2, 4, settle_s=5.0))
+    bench.say("n1", at=1.0)
+    assert bench.job.wake_at() == 600.0
+    bench.say("n2", at=2.0)
+    assert bench.job.wake_at() == 7.0
+    bench.say("n3", at=6.0)
+    bench.say("n1", at=6.5)
+    assert bench.job.wake_at() == 11.0
+    bench.job.tick(10.9)
+    assert gathering(bench)
+    bench.job.tick(11.0)
+    assert bench.seats() == ["n1", "n2", "n3"]
+
+
+def test_a_full_job_leaves_the_others_waiting() -> None:
+    bench = Bench(JobRules(1, 2, settle_s=5.0))
+    for node in ("n3", "n10"):
+        bench.say(node, Standing.WORKING)
+    bench.say("n2")
+    bench.say("n3", at=1.0)
+    bench.say("n10", at=2.0)
+    assert bench.seats() == ["n2", "n3"]
+    bench.say("n10", at=3.0)
+    assert bench.seats() == ["n2", "n3"]
+
+
+@pytest.mark.parametrize("standing", [Standing.WORKING, Standing.LEAVING, Standing.BROKEN, Standing.DONE])
+def test_nobody_begins_while_someone_present_is_not_ready(standing: Standing) -> None:
+    bench = Bench(JobRules(1, 3, settle_s=0.0))
+    bench.say("n3", Standing.WORKING)
+    bench.say("n1", at=0.1)
+    bench.say("n3", standing, 0.2)
+    bench.say("n2", at=1.0)
+    assert gathering(bench)
+    assert bench.job.wake_at() is None
+
+
+def test_ready_without_having_seen_the_newest_view_does_not_count() -> None:
+    bench = running("n1", "n2")
+    bench.say("n1", Standing.LEAVING, 1.0)
+    bench.say("n1", Standing.LEFT, 2.0)
+    bench.say("n2", at=3.0, seen=bench.view.serial - 1)
+    bench.say("n3", at=3.0)
+    assert gathering(bench)
+    bench.say("n2", at=4.0)
+    assert bench.seats() == ["n2", "n3"]
+
+
+# -- who takes part -----------------------------------------------------------------------------------------
+
+
+def test_an_overtaken_report_says_nothing() -> None:
+    bench = Bench(JobRules(2, 2))
+    bench.say("n1", Standing.WORKING, 1.0)
+    bench.say("n1", at=2.0)
+    bench.say("n1", Standing.WORKING, 3.0, sent_at=1.5)
+    bench.say("n2", at=3.0)
+    assert bench.seats() == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("standing", [Standing.LEAVING, Standing.LEFT])
+def test_who_comes_only_to_go_changes_nothing(standing: Standing) -> None:
+    bench = Bench(JobRules())
+    bench.say("n1", standing)
+    assert bench.view.serial == 0
+
+
+def test_a_newcomer_that_has_not_seen_the_newest_view_holds_nobody_up() -> None:
+    bench = Bench(JobRules(1, 3, settle_s=1.0))
+    bench.say("n1")
+    bench.say("n2", at=0.9, seen=-1)
+    bench.job.tick(1.0)
+    assert bench.seats() == ["n1"]
+    bench.say("n2", at=1.1, seen=0)
+    assert bench.seats() == ["n1"]
+
+
+def test_a_new_life_waits_until_the_old_ones_workers_are_gone() -> None:
+    bench = running("n1", "n2")
+    bench.say("n2", Standing.READY, 5.0, life="n2#2", round_=-1)
+    assert bench.view.reason == "n2 was started anew"
+    bench.say("n2", Standing.READY, 5.1, life="n2#2", round_=-1)
+    bench.say("n1", at=5.2)
+    assert gathering(bench)
+    assert bench.job.wake_at() == 5.0 + ORPHANS_S
+    bench.job.tick(5.0 + ORPHANS_S)
+    assert bench.seats() == ["n1", "n2"]
+
+
+def test_an_earlier_life_says_nothing() -> None:
+    bench = running("n1", "n2")
+    bench.say("n2", Standing.READY, 5.0, life="n2#2", round_=-1)
+    serial = bench.view.serial
+    bench.say("n2", Standing.WORKING, 6.0, sent_at=4.9, life="n2#1")
+    bench.say("n2", at=6.0, life="n2#2")
+    bench.say("n1", at=6.0)
+    assert bench.view.serial == serial + 1
+    assert bench.seats() == ["n1", "n2"]
+
+
+def test_a_lost_node_comes_back_as_a_newcomer() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 2, lease_s=10.0))
+    bench.say("n1", Standing.WORKING, 9.0)
+    bench.job.tick(10.5)
+    assert bench.view.reason == "n2 fell silent for 10.0 s"
+    bench.say("n1", at=11.0)
+    bench.job.tick(11.0)
+    assert bench.seats() == ["n1"]
+    bench.say("n2", Standing.WORKING, 12.0, seen=1)
+    assert bench.seats() == ["n1"]
+    bench.say("n2", at=12.1)
+    assert bench.view.reason == "n2 joined"
+
+
+def test_the_loss_of_an_unknown_node_is_no_news() -> None:
+    bench = running("n1")
+    bench.job.lost(1.0, "n7", "is proved dead")
+    assert bench.seats() == ["n1"]
+
+
+def test_a_lease_is_over_only_when_it_is() -> None:
+    bench = running("n1", "n2")
+    assert bench.job.wake_at() == 10.5
+    bench.job.tick(10.499)
+    assert not gathering(bench)
+    bench.job.tick(10.5)
+    assert gathering(bench)
+
+
+# -- while a round runs -------------------------------------------------------------------------------------
+
+
+def test_a_failure_spends_a_restart_until_none_is_left() -> None:
+    bench = running("n1", rules=JobRules(budget=Budget(1)))
+    cause = Cause("n1", "rank 0 exited with 1")
+    bench.say("n1", Standing.BROKEN, 1.0, cause=cause)
+    assert (bench.view.phase, bench.view.restarts, bench.view.reason) == (Phase.GATHERING, 1, cause.sentence)
+    assert bench.view.cause == cause
+    bench.say("n1", at=2.0)
+    bench.say("n1", Standing.BROKEN, 3.0)
+    assert (bench.view.verdict, bench.view.restarts) == (Verdict.FAILED, 1)
+    assert bench.view.reason == "n1 failed; 1 of 1 restarts used"
+
+
+@pytest.mark.parametrize("standing", [Standing.BROKEN, Standing.DONE])
+def test_what_a_node_says_of_another_round_changes_nothing(standing: Standing) -> None:
+    bench = running("n1", rules=JobRules(budget=Budget(1)))
+    before = bench.view
+    bench.say("n1", standing, 1.0, round_=before.round - 1)
+    assert bench.view == before
+
+
+def test_everybody_is_back_so_nobody_waits() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 4, Budget(1), settle_s=0.5))
+    bench.say("n1", Standing.BROKEN, 5.0)
+    bench.say("n2", at=5.1)
+    assert gathering(bench)
+    bench.say("n1", at=5.2)
+    assert bench.seats() == ["n1", "n2"]
+
+
+def test_somebody_is_missing_so_the_others_wait_a_while() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 4, settle_s=0.5))
+    bench.say("n2", Standing.LEAVING, 5.0)
+    bench.say("n2", Standing.LEFT, 5.1)
+    bench.say("n1", at=5.2)
+    assert bench.job.wake_at() == 5.5
+    bench.job.tick(5.5)
+    assert bench.seats() == ["n1"]
+
+
+def test_a_survivor_keeps_its_place_before_newcomers() -> None:
+    bench = running("n5", rules=JobRules(1, 3))
+    bench.say("n1", at=2.0)
+    assert bench.view.reason == "n1 joined"
+    bench.say("n1", at=2.1)
+    bench.say("n5", at=2.2)
+    assert bench.seats() == ["n5", "n1"]
+
+
+def test_a_newcomer_does_not_break_off_a_full_round_nor_one_that_somebody_has_finished() -> None:
+    full = running("n1", "n2")
+    full.say("n3", at=1.0)
+    assert full.seats() == ["n1", "n2"]
+    nearly_done = running("n1", "n2", rules=JobRules(2, 3))
+    nearly_done.say("n1", Standing.DONE, 1.0)
+    nearly_done.say("n3", at=2.0)
+    assert nearly_done.seats() == ["n1", "n2"]
+
+
+def test_a_node_that_ended_its_workers_by_itself_is_noticed() -> None:
+    bench = running("n1", "n2")
+    bench.say("n2", at=7.0, seen=0)
+    assert not gathering(bench)
+    bench.say("n2", at=7.1)
+    assert bench.view.reason == "n2 could not hear the coordinator and ended its workers"
+
+
+def test_success_needs_every_node_once() -> None:
+    bench = running("n1", "n2")
+    bench.say("n1", Standing.DONE, 1.0)
+    bench.say("n1", Standing.DONE, 2.0)
+    assert bench.view.phase is Phase.RUNNING
+    bench.say("n2", Standing.DONE, 3.0)
+    assert (bench.view.verdict, bench.view.reason) == (Verdict.SUCCEEDED, "every worker has finished")
+    assert bench.job.wake_at() is None
+
+
+@pytest.mark.parametrize("how", ["silent", "left", "anew"])
+def test_a_node_that_had_finished_may_go(how: str) -> None:
+    bench = running("n1", "n2")
+    bench.say("n2", Standing.DONE, 1.0)
+    bench.say("n1", Standing.WORKING, 9.0)
+    match how:
+        case "silent":
+            bench.job.tick(11.0)
+        case "left":
+            bench.say("n2", Standing.LEFT, 10.0)
+        case "anew":
+            bench.say("n2", at=10.0, life="n2#2", round_=-1)
+    assert not gathering(bench)
+    bench.say("n1", Standing.DONE, 12.0)
+    assert bench.view.verdict is Verdict.SUCCEEDED
+
+
+def test_finishing_a_round_that_is_broken_off_counts_for_nothing() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 2, Budget(1)))
+    bench.say("n1", Standing.DONE, 1.0)
+    bench.say("n2", Standing.BROKEN, 2.0)
+    bench.say("n1", at=3.0)
+    bench.say("n2", at=3.0)
+    bench.say("n2", Standing.DONE, 4.0)
+    assert bench.view.phase is Phase.RUNNING
+    bench.say("n1", Standing.DONE, 5.0)
+    assert bench.view.verdict is Verdict.SUCCEEDED
+
+
+def test_whatever_breaks_a_round_off_counts_for_the_rate() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 2, Budget(9, 1, 60.0), lease_s=10.0))
+    bench.say("n1", Standing.BROKEN, 1.0)
+    bench.say("n1", at=2.0)
+    bench.say("n2", at=2.0)
+    bench.say("n1", Standing.WORKING, 8.0)
+    bench.job.tick(12.0)
+    assert bench.view.verdict is Verdict.FAILED
+    assert bench.view.reason == "n2 fell silent for 10.0 s; 1 restarts within 60 s are the limit"
+    assert bench.view.restarts == 1
+
+
+def test_a_newcomer_does_not_count_for_the_rate() -> None:
+    bench = running("n1", rules=JobRules(1, 3, Budget(9, 1, 60.0), settle_s=0.0))
+    for moment, here in enumerate((["n1", "n2"], ["n1", "n2", "n3"]), start=1):
+        bench.say(here[-1], at=moment)
+        assert gathering(bench)
+        for node in here:
+            bench.say(node, at=moment + 0.5)
+    assert bench.seats() == ["n1", "n2", "n3"]
+
+
+# -- going --------------------------------------------------------------------------------------------------
+
+
+def test_when_all_are_told_to_go_the_job_is_over_at_once() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 2))
+    bench.say("n1", Standing.LEAVING, 1.0)
+    bench.say("n2", Standing.LEAVING, 1.1)
+    assert (bench.view.verdict, bench.view.reason) == (Verdict.STOPPED, "n2 is leaving; no node is left")
+
+
+def test_a_job_that_nobody_is_left_of_waits_for_who_was_lost() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 2, lease_s=10.0, join_timeout_s=60.0))
+    bench.job.tick(20.0)
+    assert gathering(bench)
+    assert bench.job.wake_at() == 80.0
+    bench.say("n1", at=30.0)
+    bench.job.tick(30.5)
+    assert bench.seats() == ["n1"]
+
+
+@pytest.mark.parametrize(("at", "ended"), [(59.9, False), (60.0, True)])
+def test_too_few_nodes_are_waited_for_for_a_while(at: float, ended: bool) -> None:
+    bench = Bench(JobRules(2, 3, join_timeout_s=60.0))
+    bench.say("n1", at=1.0)
+    bench.job.tick(at)
+    assert (bench.view.verdict is Verdict.FAILED) == ended
+    if ended:
+        assert bench.view.reason == "waiting for nodes; only 1 of 2 nodes came within 60 s"
+
+
+def test_enough_nodes_that_only_end_their_workers_are_waited_for_longer() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 2, Budget(1), join_timeout_s=60.0))
+    bench.say("n1", Standing.BROKEN, 1.0)
+    bench.say("n1", Standing.WORKING, 1.1)
+    bench.job.tick(100.0)
+    assert gathering(bench)
+    assert bench.job.wake_at() is None
+
+
+def test_a_job_that_ended_stays_ended() -> None:
+    bench = running("n1", rules=JobRules(lease_s=10.0))
+    bench.say("n1", Standing.DONE, 1.0)
+    end = bench.view
+    bench.say("n1", Standing.BROKEN, 2.0)
+    bench.say("n2", at=3.0)
+    bench.job.tick(100.0)
+    bench.job.lost(101.0, "n1", "is gone")
+    assert bench.view == end
+    assert bench.job.wake_at() is None
