@@ -125,7 +125,8 @@ class Agent:
         self._guardian = Guardian(self._mark, self._loop)
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
         self._room = Room(self._loop, self._folder.socket_path(), self._heard)
-        for folder in self._folder.tidied:
+        self._guardian.remove(self._room.path)
+        for folder in self._folder.private:
             self._guardian.tidy(folder)
         as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
         handled = (*self._launch.signals, signal.SIGTSTP, *as_first)

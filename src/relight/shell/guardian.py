@@ -24,12 +24,13 @@ MOST_LIVES = 8  # what kills a guardian so often will kill the next one too
 
 _SCRIPT = r"""
 trap '' HUP INT QUIT TERM TSTP USR1 USR2
-groups=' ' folders=
+groups=' ' folders= socket=
 while read -r verb what; do
   case $verb in
     +) groups="$groups$what " ;;
     -) groups="${groups%% "$what" *} ${groups#* "$what" }" ;;
     d) folders="$what $folders" ;;
+    s) socket=$what ;;
   esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
@@ -41,10 +42,8 @@ for turn in 1 2 3 4 5; do
     kill -s KILL "${pid%/environ}"
   done
 done
-for folder in $folders; do
-  rm -f "$folder/agent.sock"
-  rmdir "$folder"/attempt_*/* "$folder"/attempt_* "$folder"
-done
+rm -f "$socket"
+for folder in $folders; do rmdir "$folder"/attempt_*/* "$folder"/attempt_* "$folder"; done
 """
 
 
@@ -74,6 +73,10 @@ class Guardian:
         if f"+ {group}" in self._known:
             self._known.remove(f"+ {group}")
             self._tell(f"- {group}")
+
+    def remove(self, socket: str) -> None:
+        """Names the workers' socket, to be removed should the agent die."""
+        self._learn(f"s {socket}")
 
     def tidy(self, folder: str) -> None:
         """Names a folder to be removed, if nothing was written there, should the agent die."""

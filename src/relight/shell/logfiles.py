@@ -45,9 +45,9 @@ class RunFolder:
                 self._private.append(self.path)
 
     @property
-    def tidied(self) -> list[str]:
-        """Folders that go when they are empty, outermost first; the workers' socket may be in any of them."""
-        return [*self._private, *([self.path] if self.path and self.path not in self._private else [])]
+    def private(self) -> list[str]:
+        """Temporary folders of ours, outermost first: they go when they are empty."""
+        return self._private
 
     def socket_path(self) -> str:
         """Where the workers' socket may be: short enough for the kernel, and private."""
