@@ -105,6 +105,8 @@ def test_it_tidies_temporary_folders_if_nothing_was_written_there(loop: Loop, tm
         (inner / "agent.sock").touch()
         guardian.tidy(str(outer))
         guardian.tidy(str(inner))
+    (tmp_path / "written/run/agent.sock").unlink()
+    guardian.remove(str(tmp_path / "empty/run/agent.sock"))
     (tmp_path / "written/run/attempt_0/0/stdout.log").write_text("it began")
     forsake(guardian)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
@@ -114,6 +116,18 @@ def test_it_tidies_temporary_folders_if_nothing_was_written_there(loop: Loop, tm
         "written/run/attempt_0/0",
         "written/run/attempt_0/0/stdout.log",
     ]
+    guardian.dismiss()
+
+
+def test_a_path_cannot_give_it_orders(loop: Loop, sleepers: Sleepers, tmp_path: Path) -> None:
+    guardian = Guardian("a1", loop)
+    spared, told = sleepers(), sleepers()
+    guardian.remove(f"/tmp/x\n+ {spared.pid} /agent.sock")
+    guardian.tidy(f"/tmp/x\n+ {spared.pid}")
+    guardian.protect(told.pid)
+    forsake(guardian)
+    assert told.wait(DEADLINE_S) == -signal.SIGKILL
+    assert spared.poll() is None
     guardian.dismiss()
 
 

@@ -27,7 +27,7 @@ def test_the_layout_and_the_rounds(tmp_path: Path) -> None:
     assert tree(folder) == ["attempt_0", "attempt_0/0", "attempt_0/1", "attempt_3", "attempt_3/0"]
     assert run.worker_folder(3, 0) == str(folder / "attempt_3/0")
     assert run.round_folder(0) == str(folder / "attempt_0")
-    assert run.tidied == [run.path]
+    assert run.private == []
     run.tidy()
     assert len(tree(folder)) == 5, "what the user asked for stays, empty or not"
     with pytest.raises(FileExistsError):
@@ -43,7 +43,7 @@ def test_a_private_folder_goes_when_nothing_was_written(tmp_path: Path) -> None:
     run = RunFolder(Output(), "job", str(tmp_path))
     run.make(0, 2)
     assert os.stat(run.path).st_mode & 0o777 == 0o700
-    assert all(path.startswith(str(tmp_path)) for path in run.tidied)
+    assert all(path.startswith(str(tmp_path)) for path in run.private)
     run.tidy()
     assert tree(tmp_path) == []
 
@@ -69,7 +69,7 @@ def test_no_files_at_all(tmp_path: Path) -> None:
 def test_the_socket_has_a_short_path_and_its_folder_goes_too(tmp_path: Path) -> None:
     run = RunFolder(Output(), "j" * 90, str(tmp_path))
     path = run.socket_path()
-    assert len(path) < 100 and len(run.tidied) == 3
+    assert len(path) < 100 and len(run.private) == 3
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
     os.unlink(path)

@@ -104,7 +104,6 @@ class Agent:
         self._view: JobView | None = None
         self._reported: NodeReport | None = None
         self._round: Round | None = None
-        self._folder = RunFolder(launch.output, launch.run_id, place.temporary)
         self._store: StoreHost | None = None
         if launch.store.shared:
             self._store = StoreHost(self._loop, launch.store.address, launch.store.port, tell=self._refused)
@@ -122,16 +121,24 @@ class Agent:
 
     def run(self) -> Outcome:
         """Runs the job. However this ends, no worker is left alive."""
+        as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
+        handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
+        # Before anything is made that would be left behind: from here on a signal is an ordinary end of the job.
+        self._signals = Signals(self._loop, handled, self._signalled)
+        try:
+            self._folder = RunFolder(self._launch.output, self._launch.run_id, self._place.temporary)
+            return self._work()
+        finally:
+            self._signals.close()
+            self._loop.close()
+
+    def _work(self) -> Outcome:
         self._guardian = Guardian(self._mark, self._loop)
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
         self._room = Room(self._loop, self._folder.socket_path(), self._heard)
         self._guardian.remove(self._room.path)
         for folder in self._folder.private:
             self._guardian.tidy(folder)
-        as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
-        handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
-        signals = Signals(self._loop, handled, self._signalled)
-        self._signals = signals
         try:
             self._talk()
             while self._leave is None:
@@ -145,13 +152,11 @@ class Agent:
         finally:
             self._processes.close()
             self._outlets.release()
-            signals.close()
             self._room.close()
             if self._store:
                 self._store.close()
             self._guardian.dismiss()
             self._folder.tidy()
-            self._loop.close()
 
     # -- the turn of the loop -------------------------------------------------------------------------------
 

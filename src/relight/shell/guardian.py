@@ -76,7 +76,8 @@ class Guardian:
 
     def remove(self, socket: str) -> None:
         """Names the workers' socket, to be removed should the agent die."""
-        self._learn(f"s {socket}")
+        if "\n" not in socket:  # it would end the line, and the rest would be an order of its own
+            self._learn(f"s {socket}")
 
     def tidy(self, folder: str) -> None:
         """Names a folder to be removed, if nothing was written there, should the agent die."""

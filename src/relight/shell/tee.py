@@ -184,7 +184,8 @@ class Pump:
             for source in [s for s in self._sources.values() if s.end_by is not None and s.end_by <= self._now]:
                 self._drain(source)
                 self._end(source)
-            pause_s = pace.after(self._now - began, fullest)
+            # a console that lags takes a little at a time: a pause would be the bottleneck
+            pause_s = 0.0 if self._watched else pace.after(self._now - began, fullest)
 
     def _timeout_ms(self, now: float) -> int | None:
         if any(self._behind[console] and not console.wants_writing for console in self._consoles):
