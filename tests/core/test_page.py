@@ -382,3 +382,9 @@ def test_the_block_is_torchruns_letter_for_letter(tmp_path: Path) -> None:
 )
 def test_a_job_is_called_by_the_name_its_user_gave_it(job: str, title: str) -> None:
     assert for_people(story(end(0, 1), job=job, name="/home/me/train.py")).startswith(title)
+
+
+def test_a_limit_other_than_the_number_of_restarts_is_told() -> None:
+    cause = cause_of("n1", end(0, 1))
+    told = story(end(0, 1), reason=f"{cause.sentence}; 2 restarts within 60 s are the limit")
+    assert "  decision     2 restarts within 60 s are the limit" in for_people(told)

@@ -63,7 +63,7 @@ def is_non_blocking(fd: int) -> bool:
 def test_a_pipe_that_is_not_read_keeps_nobody_waiting_and_loses_nothing(keep: Callable[[int], int]) -> None:
     read, write = pipe(keep)
     console = Console(write)
-    lines = [b"line %d %s\n" % (n, b"x" * 1000) for n in range(500)]
+    lines = [b"line %d %s\n" % (n, b"x" * 1000) for n in range(3000)]
     began = time.monotonic()
     for line in lines:
         console.write(line)
@@ -132,7 +132,7 @@ def test_where_reopening_is_refused_a_thread_carries(
 
     monkeypatch.setattr(os, "open", refuse)
     console = Console(write)
-    lines = [b"line %d %s\n" % (n, b"x" * 1000) for n in range(500)]
+    lines = [b"line %d %s\n" % (n, b"x" * 1000) for n in range(3000)]
     for line in lines:
         console.write(line)
     assert console.wants_writing
@@ -196,7 +196,7 @@ def test_our_messages_begin_a_line_and_are_bounded(keep: Callable[[int], int]) -
     read, write = pipe(keep)
     console = Console(write)
     message = b"m" * 1000
-    for _ in range(MOST // 1000 + 100):
+    for _ in range((MOST + FULL) // 1000 + 100):
         console.say(message)
     assert console.full
     assert console.backlog <= MOST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 TYPE_CHECKING = False
@@ -22,6 +23,8 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     from relight.program import carry_out
     from relight.shell.machine import Machine
 
+    if argv is None:  # the command itself: until it handles signals, Ctrl-C ends it without a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     environ = dict(os.environ)
     name = "python -m relight.launch" if legacy else "relight"
     try:

@@ -60,8 +60,9 @@ def for_people(story: Story) -> str:
         lines += _said(end)
     if after := _afterwards(story, end):
         lines.append(f"  afterwards   {after}")
-    if cause is not None and not story.reason.startswith(cause.sentence):
-        lines.append(f"  decision     {story.reason}")
+    why = story.reason.removeprefix(cause.sentence).lstrip("; ") if cause else ""
+    if why and why != used and story.most_restarts:
+        lines.append(f"  decision     {why}")
     if story.report:
         lines.append(f"  report       {story.report}")
     return "\n".join(lines)

@@ -39,7 +39,9 @@ class Forked:
             self._process = multiprocessing.get_context("fork").Process(target=body)
             self._process.start()
             # Signals go to groups, so nobody may hear of this child before it has one.
-            select.select([ready], [], [], PATIENCE_S)
+            poll = select.poll()  # not select(), which knows no descriptor above 1023
+            poll.register(ready, select.POLLIN)
+            poll.poll(PATIENCE_S * 1000)
         finally:
             os.close(ready)
             os.close(tell)

@@ -77,6 +77,7 @@ class RunFolder:
         for ours in self._private:
             for folder in _from_the_leaves(ours):
                 try:
+                    _drop_empty_logs(folder)
                     os.rmdir(folder)
                 except OSError:  # something was written there: it stays
                     pass
@@ -92,6 +93,13 @@ class RunFolder:
             ) from None
         self._private.insert(0, path)
         return path
+
+
+def _drop_empty_logs(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".log") and entry.stat(follow_symlinks=False).st_size == 0:
+                os.unlink(entry.path)
 
 
 def _from_the_leaves(folder: str) -> Iterator[str]:
