@@ -140,18 +140,18 @@ def test_nothing_but_a_regular_file_is_read(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_empty_log_does_not_keep_a_temporary_folder(tmp_path: pathlib.Path) -> None:
+def test_an_empty_log_does_not_keep_a_temporary_folder(tmp_path: Path) -> None:
     folder = RunFolder(Output(), "job", str(tmp_path))
     folder.make(0, 2)
-    (pathlib.Path(folder.worker_folder(0, 0)) / "stdout.log").touch()
+    (Path(folder.worker_folder(0, 0)) / "stdout.log").touch()
     folder.tidy()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_with_something_in_it_stays(tmp_path: pathlib.Path) -> None:
+def test_a_log_with_something_in_it_stays(tmp_path: Path) -> None:
     folder = RunFolder(Output(), "job", str(tmp_path))
     folder.make(0, 1)
-    log = pathlib.Path(folder.worker_folder(0, 0)) / "stderr.log"
+    log = Path(folder.worker_folder(0, 0)) / "stderr.log"
     log.write_text("boom\n")
     folder.tidy()
     assert log.read_text() == "boom\n"

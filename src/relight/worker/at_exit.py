@@ -1,31 +1,24 @@
-"""Runs at the start of a worker's interpreter, before its script: makes a careless exit a clean one.
+"""The last thing that runs in a worker's Python: makes a careless exit a clean one.
+
+One line in `relight_worker.pth` registers `last_callback` at the start of a worker's interpreter, before anything
+else, so that it is called last; it is imported only then, and only where torch was. That line looks at the parent:
+a worker's children inherit the variable but not the parent.
 
 A script that uses gloo and ends without `destroy_process_group()` often aborts after its work is done ("terminate
 called without an active exception"): C++ threads of the group are still running when the process is torn down. So
-the last exit callback of a worker closes such a group, and says so. Whatever the script's own exit code is, it
-stays. Then it tells the agent if the script had returned, so that a crash from here on is no failure.
-`--no-forgive-teardown` leaves all this out.
+the callback closes such a group, and says so. Whatever the script's own exit code is, it stays. Then it tells the
+agent if the script had returned, so that a crash from here on is no failure. `--no-forgive-teardown` leaves all this
+out.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 PATIENCE_S = 2.0
 
 
-def prepare() -> None:
-    """Registers the exit callback in the worker itself; its children inherit the variable but not the parent."""
-    if os.environ.get("RELIGHT_TIDY_EXIT") == str(os.getppid()):
-        import atexit
-
-        atexit.register(_last_callback)  # registered first, so called last
-
-
-def _last_callback() -> None:
-    if "torch" not in sys.modules:  # nothing of ours to tidy, and nothing known to crash
-        return
+def last_callback() -> None:
     facts: dict[str, object] = {}
     try:
         if _close_groups():
@@ -75,6 +68,3 @@ def _tell(facts: dict[str, object]) -> None:
         for name, fact in facts.items():
             voice.tell(**{name: fact})
         voice.close()
-
-
-prepare()
