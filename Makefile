@@ -1,10 +1,10 @@
-# Ten verbs. `make demo` and `make test` do all their set-up themselves, on a fresh machine too.
+# The verbs. `make demo` and `make test` do all their set-up themselves, on a fresh machine too.
 
 PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
 
-.PHONY: demo test everyday slow soak lint types coverage mutants bench format
+.PHONY: demo test everyday slow soak lint types coverage bench format
 
 demo: $(VENV)/torch  ## the main job: four workers train, one is killed, the job carries on
 	$(RUN)/python examples/demo.py
@@ -32,9 +32,6 @@ types: $(VENV)/dev
 coverage: $(VENV)/dev  ## the core, branch by branch, from the tests of the core alone
 	$(RUN)/python -m coverage run -m pytest tests/core tests/transcripts tests/simulation
 	$(RUN)/python -m coverage report --fail-under=100
-
-mutants: $(VENV)/dev  ## what the tests of the core do not notice
-	$(RUN)/python -m tests.mutants
 
 bench: $(VENV)/torch  ## the README's table, beside torchrun, on this machine
 	$(RUN)/python -m benchmarks
