@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import types
 
 from relight.core import job, node
@@ -29,7 +28,7 @@ class Mutant:
             raise AssertionError(f"{self.guard}: {self.line!r} is there {source.count(self.line)} times, not once")
         made = types.ModuleType(self.module.__name__)
         changed = source.replace(self.line, self.instead)
-        exec(compile(changed, os.path.basename(self.module.__file__), "exec"), made.__dict__)
+        exec(compile(changed, f"<mutant of {self.module.__name__}>", "exec"), made.__dict__)
         real = {name: entry for name, entry in vars(self.module).items() if isinstance(entry, type)}
         made.__dict__.update({name: entry for name, entry in real.items() if name not in ("Job", "Node")})
         return vars(made).get("Job", Job), vars(made).get("Node", Node)
