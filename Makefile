@@ -16,7 +16,7 @@ everyday: $(VENV)/dev  ## the tests of under three minutes
 	$(RUN)/python -m pytest
 
 slow: $(VENV)/clients  ## the tests with torch and its clients, and long faults
-	$(RUN)/python -m pytest -m slow
+	$(RUN)/python -m pytest -m "slow and not soak"
 
 soak: $(VENV)/clients  ## proofs that run for hours
 	$(RUN)/python -m pytest -m soak --timeout 14400

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -117,3 +119,17 @@ def test_the_remedy_for_nodes_is_itself_right(least: int, most: int) -> None:
 @pytest.mark.parametrize(("log_dir", "keeps"), [(None, True), ("logs", True), ("/dev/null", False)])
 def test_only_dev_null_keeps_no_files(log_dir: str | None, keeps: bool) -> None:
     assert Output(log_dir=log_dir).keeps_files is keeps
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"nproc_per_node": 10_001}, "--nproc-per-node 10001 asks for more workers than one node can have"),
+        ({"nproc_per_node": "2"}, "nproc_per_node='2' is no number"),
+        ({"args": "abc"}, "args='abc' is no list of words"),
+        ({"args": (1,)}, "args=(1,) is no list of words"),
+    ],
+)
+def test_what_a_program_gets_wrong_is_named(fields: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(what)):
+        Launch("train.py", **fields)

@@ -362,7 +362,7 @@ def test_the_block_is_torchruns_letter_for_letter(tmp_path: Path) -> None:
     for ends in kinds:
         for name in ("train.py", "a_script_with_a_name_that_is_longer_than_sixty_characters_all_in_all.py"):
             failures: dict[int, Any] = {}
-            for one in ends:
+            for one in sorted(ends, key=lambda end: (end.asked, end.rank)):  # the order in which torchrun collects them
                 failure = errors.ProcessFailure(one.local_rank, one.pid, one.status.number, one.error_file)
                 failure.timestamp = int(one.failed_at)
                 failures[one.rank] = failure

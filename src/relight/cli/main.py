@@ -40,9 +40,8 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
 
 def complain(error: UsageError) -> None:
     """Two lines: what is wrong, and what to type."""
-    print(f"relight: error: {error.what}", file=sys.stderr)
-    if error.remedy:
-        print(f"  try: {error.remedy}", file=sys.stderr)
+    remedy = f"\n  try: {error.remedy}" if error.remedy else ""
+    write(f"relight: error: {error.what}{remedy}\n")
 
 
 def tell(outcome: Outcome) -> None:
@@ -61,4 +60,14 @@ def tell(outcome: Outcome) -> None:
     clock = {end.rank: time.strftime("%Y-%m-%d_%H:%M:%S", time.localtime(end.failed_at)) for end in ends}
     page = for_people(story)
     block = for_grep(story, clock)
-    print(f"{page}\n{block}" if block else page, file=sys.stderr)
+    write(f"{page}\n{block}\n" if block else f"{page}\n")
+
+
+def write(text: str) -> None:
+    """Writes to stderr. If nobody can read that (a closed pipe, a full disk), the exit code still tells the truth."""
+    rest = text.encode(errors="backslashreplace")
+    try:
+        while rest:
+            rest = rest[os.write(2, rest) :]
+    except OSError:
+        pass

@@ -13,6 +13,8 @@ from relight.core.names import UsageError
 from relight.core.streams import NOWHERE, StreamChoice
 from relight.core.values import value
 
+MOST_WORKERS = 10_000  # on one node; far above what anybody runs, far below what eats a machine
+
 
 class How(enum.Enum):
     """What the entry point is."""
@@ -104,6 +106,15 @@ class Launch:
     def check(self) -> None:
         if not self.entrypoint:
             raise UsageError("no script was named", "relight [options] train.py [its arguments]")
+        if isinstance(self.args, str) or not all(isinstance(arg, str) for arg in self.args):
+            raise UsageError(f"args={self.args!r} is no list of words", 'args=("--epochs", "10")')
+        if not isinstance(self.nproc_per_node, int):
+            raise UsageError(f"nproc_per_node={self.nproc_per_node!r} is no number", "nproc_per_node=4")
+        if self.nproc_per_node > MOST_WORKERS:
+            raise UsageError(
+                f"--nproc-per-node {self.nproc_per_node} asks for more workers than one node can have",
+                f"--nproc-per-node {MOST_WORKERS} or fewer",
+            )
         if self.nproc_per_node < 1:
             raise UsageError(
                 f"--nproc-per-node {self.nproc_per_node} asks for no worker at all",

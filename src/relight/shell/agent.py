@@ -6,6 +6,7 @@ verb; whatever Node commands is carried out here; what Node would report goes ov
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -14,7 +15,7 @@ from relight.core.documents import Phase, Standing, Verdict
 from relight.core.environment import Round, worker_command, worker_environment
 from relight.core.failure import CRASHES, WorkerEnd
 from relight.core.job import Job, JobRules
-from relight.core.names import never
+from relight.core.names import UsageError, never
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.page import Story, as_json
 from relight.core.rollcall import AFTER_S, absentees
@@ -106,7 +107,12 @@ class Agent:
         self._round: Round | None = None
         self._store: StoreHost | None = None
         if launch.store.shared:
-            self._store = StoreHost(self._loop, launch.store.address, launch.store.port, tell=self._refused)
+            try:
+                self._store = StoreHost(self._loop, launch.store.address, launch.store.port, tell=self._refused)
+            except BaseException:
+                self._outlets.release()
+                self._loop.close()
+                raise
         applicant = Applicant(
             node=place.host,
             slots=launch.nproc_per_node,
@@ -124,18 +130,23 @@ class Agent:
         as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
         handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
         # Before anything is made that would be left behind: from here on a signal is an ordinary end of the job.
-        self._signals = Signals(self._loop, handled, self._signalled)
         try:
-            self._folder = RunFolder(self._launch.output, self._launch.run_id, self._place.temporary)
-            return self._work()
+            self._signals = Signals(self._loop, handled, self._signalled)
+            try:
+                self._folder = RunFolder(self._launch.output, self._launch.run_id, self._place.temporary)
+                return self._work()
+            finally:
+                self._signals.close()
         finally:
-            self._signals.close()
+            self._outlets.release()
+            if self._store:
+                self._store.close()
             self._loop.close()
 
     def _work(self) -> Outcome:
         self._guardian = Guardian(self._mark, self._loop)
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
-        self._room = Room(self._loop, self._folder.socket_path(), self._heard)
+        self._room = self._open_room()
         self._guardian.remove(self._room.path)
         for folder in self._folder.private:
             self._guardian.tidy(folder)
@@ -151,12 +162,23 @@ class Agent:
             return outcome
         finally:
             self._processes.close()
-            self._outlets.release()
             self._room.close()
-            if self._store:
-                self._store.close()
             self._guardian.dismiss()
             self._folder.tidy()
+
+    def _open_room(self) -> Room:
+        """The workers' socket in the run's folder, or in a temporary one where that file system has no sockets."""
+        try:
+            return Room(self._loop, self._folder.socket_path(), self._heard)
+        except OSError:
+            path = self._folder.other_socket_path()
+        try:
+            return Room(self._loop, path, self._heard)
+        except OSError as error:
+            raise UsageError(
+                f"the workers' socket cannot be made at {path}: {error.strerror}",
+                "TMPDIR=<a folder that can be written to> relight ...",
+            ) from None
 
     # -- the turn of the loop -------------------------------------------------------------------------------
 
@@ -224,20 +246,22 @@ class Agent:
         round_ = self._round = Round(command.round, command.restarts, command.roster)
         self._places = {place.local_rank: place for place in command.places}
         self._steps, self._remarks, self._returned = {}, {}, set()
-        self._folder.make(command.round, len(command.places))
         if self._store:
             self._store.renew()
             self._began_at = monotonic()
             self._roll_calls = tuple(self._began_at + after_s for after_s in AFTER_S)
         self._oom.remember()
         self._stuck.begin(monotonic())
-        worlds = {place.local_rank: self._world(round_, place) for place in command.places}
-        self._outlets.begin(self._folder.round_folder(command.round), self._layout(worlds) if self._layout else None)
-        self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
         try:
+            self._folder.make(command.round, len(command.places))
+            worlds = {place.local_rank: self._world(round_, place) for place in command.places}
+            self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
+            layout = self._layout(worlds) if self._layout else None
+            self._outlets.begin(self._folder.round_folder(command.round), layout)
             self._processes.start([self._order(round_, place, worlds[place.local_rank]) for place in command.places])
         except OSError as error:
-            self._node.not_started(f"the workers could not be started: {error.strerror}: {error.filename or ''}")
+            what = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+            self._node.not_started(f"the workers could not be started: {what}{_advice(error)}")
         finally:
             self._outlets.started()
 
@@ -396,6 +420,10 @@ class Agent:
             self._say(f"relight: {trouble}")
         stops = self._node.stop_signals
         return Outcome(leave.verdict, leave.reason, story, stops[0] if stops else None)
+
+
+def _advice(error: OSError) -> str:
+    return " (ulimit -n says how many files may be open)" if error.errno == errno.EMFILE else ""
 
 
 def _error_file(folder: str) -> str:

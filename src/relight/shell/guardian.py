@@ -29,7 +29,8 @@ while read -r verb what; do
   case $verb in
     +) groups="$groups$what " ;;
     -) groups="${groups%% "$what" *} ${groups#* "$what" }" ;;
-    d) folders="$what $folders" ;;
+    d) folders="$what
+$folders" ;;
     s) socket=$what ;;
   esac
 done
@@ -43,8 +44,22 @@ for turn in 1 2 3 4 5; do
   done
 done
 rm -f "$socket"
+IFS='
+'
 for folder in $folders; do rmdir "$folder"/attempt_*/* "$folder"/attempt_* "$folder"; done
 """
+
+
+_pipes: set[int] = set()  # what only the agent may hold: a program that runs relight may fork, and the child live on
+
+
+def _close_in_child() -> None:
+    for fd in _pipes:
+        os.close(fd)
+    _pipes.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 class Guardian:
@@ -81,7 +96,7 @@ class Guardian:
 
     def tidy(self, folder: str) -> None:
         """Names a folder to be removed, if nothing was written there, should the agent die."""
-        if " " not in folder and "\n" not in folder:
+        if "\n" not in folder:
             self._learn(f"d {folder}")
 
     def dismiss(self) -> None:
@@ -89,11 +104,12 @@ class Guardian:
         if self._process is not None:
             self._process.kill()
             self._end()
-        os.close(self._pipe)
+        self._hang_up()
 
     def _begin(self) -> None:
         self._lives += 1
         readable, self._pipe = os.pipe()
+        _pipes.add(self._pipe)
         os.set_blocking(self._pipe, False)
         self._process = self._shell(readable)
         os.close(readable)
@@ -127,10 +143,14 @@ class Guardian:
         """Someone killed it, or it does not listen and was killed: another one takes over."""
         self._end()
         if self._lives < MOST_LIVES:
-            os.close(self._pipe)
+            self._hang_up()
             self._begin()
             for line in self._known:
                 self._tell(line)
+
+    def _hang_up(self) -> None:
+        _pipes.discard(self._pipe)
+        os.close(self._pipe)
 
     def _learn(self, line: str) -> None:
         self._known.append(line)
@@ -138,7 +158,7 @@ class Guardian:
 
     def _tell(self, line: str) -> None:
         try:
-            os.write(self._pipe, f"{line}\n".encode())
+            os.write(self._pipe, os.fsencode(f"{line}\n"))
         except BrokenPipeError:  # it has ended; the loop will say so
             pass
         except BlockingIOError:  # stopped, and the pipe is full

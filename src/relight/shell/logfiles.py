@@ -57,6 +57,10 @@ class RunFolder:
         roomy = len(os.fsencode(self._parent)) < SOCKET_PATH_LIMIT - len(f"/relight_12345678/{SOCKET}")
         return os.path.join(self._temporary(self._parent if roomy else "/tmp"), SOCKET)
 
+    def other_socket_path(self) -> str:
+        """Another place for the socket, should the first one not take it."""
+        return os.path.join(self._temporary("/tmp"), SOCKET)
+
     def worker_folder(self, round_: int, local_rank: int) -> str:
         """The folder of one worker in one round; empty where no files are kept."""
         return os.path.join(self.round_folder(round_), str(local_rank)) if self._keeps else ""
@@ -68,6 +72,7 @@ class RunFolder:
         """Makes the folders of a round."""
         if not self._keeps:
             return
+        os.makedirs(self.path, mode=0o700, exist_ok=True)  # whatever cleans up in /tmp may have taken it
         os.mkdir(self.round_folder(round_))
         for local_rank in range(local_ranks):
             os.mkdir(self.worker_folder(round_, local_rank))

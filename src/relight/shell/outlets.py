@@ -210,7 +210,7 @@ class Outlets:
             label.encode(errors="backslashreplace"),
             to_stdout=stream is Streams.OUT,
             console=shown,
-            needles=tuple(needle.encode() for needle in needles),
+            needles=tuple(os.fsencode(needle) for needle in needles),
             filtered=filtered if needles and filtered else None,
         )
         self._sources.setdefault(place.local_rank, []).append(source)

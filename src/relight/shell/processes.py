@@ -166,17 +166,21 @@ def _begin(order: Order) -> subprocess.Popen[bytes] | Forked:
 
 
 def _any_alive(group: int) -> bool:
-    """Whether the group has a member that is more than a zombie."""
-    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if not name.isdigit():
-            continue
+    """Whether the group has a member that is more than a zombie. When that cannot be seen, it counts as alive."""
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:  # no descriptor left, or no /proc
+        return True
+    for name in names:
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 state, _, process_group = file.read().rpartition(b") ")[2].split(b" ", 3)[:3]
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ESRCH):
-                raise
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return True
+            continue  # it has just ended, or it is somebody else's (hidepid), and so none of the group
+        except ValueError:
             continue
         if int(process_group) == group and state not in (b"Z", b"X"):
             return True
-    return not os.path.isdir("/proc/self")
+    return not names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 
@@ -25,8 +26,13 @@ class Room:
         self._on_fact = on_fact
         self._guests: dict[int, tuple[socket.socket, Conversation]] = {}
         self.path = path
+        self._shut = False  # no descriptor is left for another guest
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._door.bind(path)
+        try:
+            self._door.bind(path)
+        except OSError:
+            self._door.close()
+            raise
         os.chmod(path, 0o600)
         self._door.listen(BACKLOG)
         self._door.setblocking(False)
@@ -39,6 +45,7 @@ class Room:
             self._spoke(fd)
 
     def close(self) -> None:
+        self._shut = False
         for fd in list(self._guests):
             self._part(fd)
         self._loop.unwatch(self._door.fileno())
@@ -58,7 +65,12 @@ class Room:
         """Lets one guest in; False if nobody is at the door."""
         try:
             guest, _ = self._door.accept()
-        except OSError:  # nobody there, gone again, or no descriptor left: the worker does without
+        except BlockingIOError:
+            return False
+        except OSError as error:  # gone again; or no descriptor left: then nobody is let in until somebody leaves
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._loop.unwatch(self._door.fileno())
+                self._shut = True
             return False
         if len(self._guests) >= MOST_GUESTS:
             guest.close()
@@ -90,6 +102,9 @@ class Room:
         guest, _ = self._guests.pop(fd)
         self._loop.unwatch(fd)
         guest.close()
+        if self._shut:
+            self._shut = False
+            self._loop.watch(self._door.fileno(), self._let_in)
 
 
 def _greet(guest: socket.socket) -> None:
