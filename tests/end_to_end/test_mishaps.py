@@ -63,7 +63,7 @@ def test_a_file_system_without_room_for_folders_ends_in_a_sentence(tmp_path: Pat
 def test_paths_and_words_that_are_no_text_are_taken_as_they_are(tmp_path: Path) -> None:
     odd = os.fsencode(tmp_path) + b"/a \xff"
     work = script(tmp_path, "print('needle')")
-    words = ["--log-dir", odd, "--duplicate-stdout-filters", b"need\xff,needle", "-t", "3", work]
+    words: list[str | bytes] = ["--log-dir", odd, "--duplicate-stdout-filters", b"need\xff,needle", "-t", "3", work]
     ended = relight(*words)
     assert (ended.returncode, ended.stdout) == (0, b"[default0]:needle\n"), ended.stderr.decode()
     shutil.rmtree(odd)
