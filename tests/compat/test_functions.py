@@ -200,11 +200,11 @@ def test_a_function_of_a_script_can_be_spawned(tmp_path: Path) -> None:
     assert ran.stdout == "{0: 5, 1: 6}\n", ran.stderr
 
 
-WAITING = """
+WAITING = r"""
     import os, sys, time
     from relight.compat import LaunchConfig, SignalException, elastic_launch
     def wait():
-        print(os.getpid(), flush=True)
+        os.write(1, b"%d\n" % os.getpid())  # one write: lines of two workers never mix
         time.sleep(60)
     if __name__ == "__main__":
         try:

@@ -255,8 +255,9 @@ class Agent:
         try:
             self._folder.make(command.round, len(command.places))
             worlds = {place.local_rank: self._world(round_, place) for place in command.places}
-            self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
             layout = self._layout(worlds) if self._layout else None
+            # A layout of somebody else's names error files of its own.
+            self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
             self._outlets.begin(self._folder.round_folder(command.round), layout)
             self._processes.start([self._order(round_, place, worlds[place.local_rank]) for place in command.places])
         except OSError as error:
