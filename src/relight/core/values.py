@@ -46,8 +46,7 @@ def value(cls: type[T]) -> type[T]:
 
 def replace(original: T, **changes: Any) -> T:
     """A copy of a value with some fields changed."""
-    fields = {name: getattr(original, name) for name in _names(original)}
-    return type(original)(**{**fields, **changes})
+    return type(original)(**{**fields_of(original), **changes})
 
 
 def fields_of(original: object) -> dict[str, Any]:
