@@ -105,17 +105,23 @@ def _processes_of(root: str) -> dict[int, str]:
     mark = f"DROP_IN_OUT={root}/".encode()
     found = {}
     for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        with suppress(OSError):
-            with open(f"/proc/{name}/environ", "rb") as environment:
-                if mark not in environment.read():
-                    continue
-            with open(f"/proc/{name}/cmdline", "rb") as command:
-                words = command.read().split(b"\0")
-            if words != [b""]:
-                found[int(name)] = b" ".join(words).decode(errors="replace").strip()
-    return found
+        if name.isdigit() and mark in _settled(name, "environ"):
+            found[int(name)] = _settled(name, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+    return {pid: words for pid, words in found.items() if words}
+
+
+def _settled(pid: str, part: str) -> bytes:
+    """One of a process's texts in /proc; in the middle of an exec both read empty, so a living program is asked again."""
+    text = b""
+    with suppress(OSError):
+        for _ in range(20):
+            with open(f"/proc/{pid}/{part}", "rb") as file:
+                text = file.read()
+            os.readlink(f"/proc/{pid}/exe")  # neither the kernel's threads nor the dead have one
+            if text:
+                break
+            time.sleep(0.001)
+    return text
 
 
 def _end_all(root: str) -> None:
