@@ -111,7 +111,7 @@ def _processes_of(root: str) -> dict[int, str]:
 
 
 def _settled(pid: str, part: str) -> bytes:
-    """One of a process's texts in /proc; in the middle of an exec it reads empty, so a living program is asked again."""
+    """One of a process's texts in /proc. In the middle of an exec it reads empty: a living program is asked again."""
     text = b""
     with suppress(OSError):
         for _ in range(20):
