@@ -105,23 +105,30 @@ def _processes_of(root: str) -> dict[int, str]:
     mark = f"DROP_IN_OUT={root}/".encode()
     found = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and mark in _settled(name, "environ"):
-            found[int(name)] = _settled(name, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
-    return {pid: words for pid, words in found.items() if words}
+        if name.isdigit():
+            environ, words = _settled(name)
+            if mark in environ and words:
+                found[int(name)] = words.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
 
 
-def _settled(pid: str, part: str) -> bytes:
-    """One of a process's texts in /proc. In the middle of an exec it reads empty: a living program is asked again."""
-    text = b""
+def _settled(pid: str) -> tuple[bytes, bytes]:
+    """A process's environment and command line. In the middle of an exec, which loads from a disk, both read empty."""
+    environ = words = b""
+    end = time.monotonic() + 2
     with suppress(OSError):
-        for _ in range(20):
-            with open(f"/proc/{pid}/{part}", "rb") as file:
-                text = file.read()
+        while not words and time.monotonic() < end:
             os.readlink(f"/proc/{pid}/exe")  # neither the kernel's threads nor the dead have one
-            if text:
-                break
-            time.sleep(0.001)
-    return text
+            environ, words = (_proc(pid, part) for part in ("environ", "cmdline"))
+            if not environ:
+                time.sleep(0.001)
+                environ = _proc(pid, "environ")
+    return environ, words
+
+
+def _proc(pid: str, part: str) -> bytes:
+    with open(f"/proc/{pid}/{part}", "rb") as file:
+        return file.read()
 
 
 def _end_all(root: str) -> None:
