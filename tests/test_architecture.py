@@ -48,7 +48,7 @@ DEBTS_OF_DOORS = {
     "shell/forked.py",  # a forked function worker takes on its own environment; it is not the agent any more
 }
 
-# Nothing that comes over a socket is unpickled or executed. These read files of a private folder.
+# Nothing that comes over a socket is unpickled or executed. These read files that only the agent and its workers have.
 PICKLES = {"compat/functions.py", "compat/function_worker.py"}
 
 

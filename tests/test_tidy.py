@@ -14,7 +14,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # Files that are longer than they should be, with the length they may not pass. Entries only shrink or go.
-LONG_FILES: dict[str, int] = {"core/tcpstore.py": 539}
+LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from relight.core.documents import Verdict
+from relight.core.environment import check_inherited
 from relight.core.names import JobFailed
 from relight.core.page import for_people
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
     """Runs the job to its end. Raises JobFailed, with the failure page as its text, if it does not succeed."""
+    if environ is not None:
+        check_inherited(environ)
     outcome = carry_out(launch, os.environ if environ is None else environ)
     if outcome.verdict is not Verdict.SUCCEEDED:
         page = for_people(outcome.story) if outcome.verdict is Verdict.FAILED else f"relight: {outcome.reason}"
@@ -39,7 +42,7 @@ def carry_out(
     from relight.shell.agent import Agent, Surroundings
 
     if not launch.run_id:
-        launch = replace(launch, run_id=os.urandom(8).hex())
+        launch = replace(launch, run_id=random_run_id())
     place = Surroundings(
         environ=dict(environ),
         host=os.uname().nodename,
@@ -51,3 +54,17 @@ def carry_out(
 
         layout = plugged_layout(launch.output)
     return Agent(launch, place, commands, layout).run()
+
+
+def random_run_id() -> str:
+    """A name for a job whose user gave it none: a random UUID (version 4). The uuid module costs more than it does."""
+    random = bytearray(os.urandom(16))
+    random[6] = random[6] & 0x0F | 0x40
+    random[8] = random[8] & 0x3F | 0x80
+    digits = random.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def random_number() -> str:
+    """A name for a job whose user gave it an empty one: torchrun's form for that."""
+    return str(int.from_bytes(os.urandom(16)))

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from relight.cli.options import Choices, Parser, build_parser, error_text, parse
+from relight.cli.options import Choices, Parser, build_parser, parse
+from relight.cli.printing import error_text
 from relight.cli.table import BY_DEST, GROUPS, OPTIONS
 from relight.core.names import UsageError
 

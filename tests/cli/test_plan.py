@@ -152,7 +152,10 @@ def test_a_plain_command() -> None:
         ("--no-python ./missing", "--no-python: there is no ./missing", "ls ."),
         ("--no-python no-such-program-anywhere", "--no-python: no-such-program-anywhere is in no folder of PATH", ""),
         ("--no-python /etc/passwd", "--no-python: /etc/passwd may not be executed", "chmod +x /etc/passwd"),
-        ("--no-python /etc", "--no-python: /etc is a folder", "the program inside it"),
+        ("--no-python /etc", "--no-python: /etc is a folder", "--no-python /etc/PROGRAM"),
+        ("--no-python .", "--no-python: . is a folder", "--no-python ./PROGRAM"),
+        ("--no-python ..", "--no-python: .. is a folder", "--no-python ../PROGRAM"),
+        ("--no-python ./", "--no-python: ./ is a folder", "--no-python ./PROGRAM"),
         ("--shutdown-timeout=-1 s.py", "--shutdown-timeout -1 is below zero", "--shutdown-timeout 30"),
         ("--signals-to-handle SIGFOO s.py", "--signals-to-handle SIGFOO names SIGFOO, which is no signal", ""),
         ("--signals-to-handle SIGTRM s.py", "--signals-to-handle SIGTRM names SIGTRM", "--signals-to-handle SIGTERM"),
@@ -236,8 +239,18 @@ def test_a_program_without_permission(tmp_path: Path) -> None:
 
 def test_a_program_here_but_not_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
-    assert refused("--no-python run.sh", PATH="/nowhere").remedy == "--no-python ./run.sh"
+    program = tmp_path / "run.sh"
+    program.write_text("#!/bin/sh\n")
+    wrong = refused("--no-python run.sh", PATH="/nowhere")
+    assert wrong.what == "--no-python: run.sh is in no folder of PATH, and ./run.sh may not be executed"
+    assert wrong.remedy == "chmod +x ./run.sh, then --no-python ./run.sh"
+    program.chmod(0o755)
+    wrong = refused("--no-python run.sh", PATH="/nowhere")
+    assert (wrong.what, wrong.remedy) == ("--no-python: run.sh is in no folder of PATH", "--no-python ./run.sh")
+    assert refused("s.py", PYTHON_EXEC="run.sh", PATH="/nowhere").remedy == "PYTHON_EXEC=./run.sh"
+    (tmp_path / "tools").mkdir()
+    wrong = refused("--no-python tools", PATH="/nowhere")
+    assert (wrong.what, wrong.remedy) == ("--no-python: tools is a folder", "--no-python tools/PROGRAM")
 
 
 # --- what is accepted -----------------------------------------------------------------------------------------
@@ -411,7 +424,9 @@ def test_what_is_not_used_is_named(line: str, environ: dict[str, Any], warning: 
 
 
 def test_an_empty_run_id_becomes_a_number() -> None:
-    assert int(launch_of(["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id", "", "s.py"]).run_id) > 0
+    planned = make(["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id", "", "s.py"])
+    assert int(planned.launch.run_id) > 0
+    assert planned.warnings == [f"--rdzv-id is empty: this job is called {planned.launch.run_id}"]
 
 
 @pytest.mark.parametrize(
@@ -549,6 +564,6 @@ def test_a_namespace_that_never_heard_of_newer_options() -> None:
     assert plan(chosen, {}, FakeFacts()).nproc_per_node == 2
 
 
-def test_without_anyone_to_tell_a_warning_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_anyone_to_tell_a_warning_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     plan(parse(["--node-rank", "1", "s.py"], {}), {}, FakeFacts())
-    assert capsys.readouterr().err == ("relight: warning: --node-rank 1 is ignored: only the static backend reads it\n")
+    assert capfd.readouterr().err == ("relight: warning: --node-rank 1 is ignored: only the static backend reads it\n")

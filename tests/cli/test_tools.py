@@ -36,9 +36,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["env", "--yaml"], "unrecognized arguments: --yaml", "relightctl"),
     ],
 )
-def test_mistakes(words: list[str], what: str, remedy: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(words: list[str], what: str, remedy: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    first, second = capsys.readouterr().err.splitlines()
+    first, second = capfd.readouterr().err.splitlines()
     assert first.startswith(f"relight: error: {what}")
     assert second.startswith(f"  try: {remedy}")
 

@@ -62,6 +62,12 @@ def test_the_block_names_the_first_failure_last(tmp_path: Path) -> None:
     assert "<NO_OTHER_FAILURES>" in ChildFailedError("x", {0: first}).format_msg()
 
 
+def test_the_block_does_not_steer_a_terminal(tmp_path: Path) -> None:
+    first = failure(tmp_path, '{"message": "\\u001b[2J bad\\tword"}')
+    assert "\n  traceback : \\x1b[2J bad\tword\n" in ChildFailedError("x", {0: first}).format_msg()
+    assert first.message == "\x1b[2J bad\tword"
+
+
 def test_a_failed_job_can_be_pickled(tmp_path: Path) -> None:
     error = ChildFailedError("train.py", {5: failure(tmp_path, None)}, "page")
     again = pickle.loads(pickle.dumps(error))

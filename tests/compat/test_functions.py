@@ -11,15 +11,16 @@ import sys
 import tempfile
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from relight.compat import ChildFailedError, DefaultLogsSpecs, LaunchConfig, Std, elastic_launch
+from relight.compat.function_worker import ERROR, NOTHING, RESULT, deliver, delivered
 from relight.core.names import UsageError
 
+from ..waiting import alive, until
 from . import jobs
 
 BOTH = pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -110,7 +111,7 @@ def test_a_lambda_can_be_forked_and_not_spawned(tmp_path: Path) -> None:
     assert elastic_launch(asked("fork", 1), lambda: 7)() == {0: 7}
     with pytest.raises((pickle.PicklingError, AttributeError)):
         elastic_launch(asked("spawn", 1), lambda: 7)()
-    assert glob.glob(f"{tmp_path}/relight_calls_*") == []
+    assert glob.glob(f"{tmp_path}/relight_*") == []
 
 
 def test_a_spawned_worker_is_given_a_queue() -> None:
@@ -124,7 +125,12 @@ def test_a_spawned_worker_is_given_a_queue() -> None:
 def test_a_forked_worker_holds_nothing_of_the_agents() -> None:
     before = set(jobs.descriptors())
     for held in elastic_launch(asked("fork"), jobs.descriptors)().values():
-        assert len(set(held) - before) <= 2  # multiprocessing's pipe, and the listing itself
+        assert len(set(held) - before) <= 3  # where its result goes, multiprocessing's pipe, and the listing itself
+
+
+def test_a_spawned_worker_holds_only_the_file_of_its_own_result() -> None:
+    for held in elastic_launch(asked("spawn", 3), jobs.descriptors)().values():
+        assert len(held) == 2  # that, and the listing itself
 
 
 @BOTH
@@ -232,21 +238,26 @@ def test_a_signal_ends_the_workers_and_is_an_exception(tmp_path: Path, method: s
 
 
 @BOTH
-def test_no_function_worker_outlives_a_killed_agent(tmp_path: Path, method: str) -> None:
+def test_nothing_of_a_killed_agent_is_left(tmp_path: Path, method: str) -> None:
     agent, workers = waiting(tmp_path, method)
     agent.kill()
     agent.wait()
     assert agent.stdout is not None
     agent.stdout.close()
-    until = time.monotonic() + 5
-    while any(map(alive, workers)):
-        assert time.monotonic() < until, "waiting for the workers of a killed agent to be gone"
-        time.sleep(0.02)
+    until(lambda: not any(map(alive, workers)), "the end of a killed agent's workers")
+    until(lambda: not glob.glob(f"{tmp_path}/relight_*"), "a killed agent's files to be gone")
 
 
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
-    except FileNotFoundError:
-        return False
+def test_only_what_was_delivered_to_its_end_and_in_this_round_counts() -> None:
+    with tempfile.TemporaryFile() as file:
+        results = file.fileno()
+        assert delivered(results, 0) == (NOTHING, b"")
+        deliver(results, 0, RESULT, ["long"] * 100)
+        assert delivered(results, 0) == (RESULT, pickle.dumps(["long"] * 100))
+        assert delivered(results, 1) == (NOTHING, b"")
+        with pytest.raises((pickle.PicklingError, AttributeError)):
+            deliver(results, 1, RESULT, lambda: 0)
+        assert delivered(results, 1) == (NOTHING, b"")
+        deliver(results, 1, ERROR, KeyError("x"))
+        kind, what = delivered(results, 1)
+        assert (kind, repr(pickle.loads(what))) == (ERROR, "KeyError('x')")

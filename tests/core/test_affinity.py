@@ -29,6 +29,7 @@ def two_sockets(accelerators: tuple[int, ...], allowed: frozenset[int] | None = 
 
 
 ON_EVERY_NODE = (0, 0, 1, 1, 2, 2, 3, 3)
+TWO_CORES_EACH = [f"{core}-{core + 1},{core + 16}-{core + 17}" for core in range(0, 16, 2)]
 
 
 @pytest.mark.parametrize(
@@ -36,32 +37,8 @@ ON_EVERY_NODE = (0, 0, 1, 1, 2, 2, 3, 3)
     [
         (Binding.NODE, ["0-3,16-19"] * 2 + ["4-7,20-23"] * 2 + ["8-11,24-27"] * 2 + ["12-15,28-31"] * 2),
         (Binding.SOCKET, ["0-7,16-23"] * 4 + ["8-15,24-31"] * 4),
-        (
-            Binding.EXCLUSIVE,
-            [
-                "0-1,16-17",
-                "2-3,18-19",
-                "4-5,20-21",
-                "6-7,22-23",
-                "8-9,24-25",
-                "10-11,26-27",
-                "12-13,28-29",
-                "14-15,30-31",
-            ],
-        ),
-        (
-            Binding.CORE_COMPLEX,
-            [
-                "0-1,16-17",
-                "2-3,18-19",
-                "4-5,20-21",
-                "6-7,22-23",
-                "8-9,24-25",
-                "10-11,26-27",
-                "12-13,28-29",
-                "14-15,30-31",
-            ],
-        ),
+        (Binding.EXCLUSIVE, TWO_CORES_EACH),
+        (Binding.CORE_COMPLEX, TWO_CORES_EACH),
     ],
 )
 def test_each_mode_on_two_sockets(binding: Binding, expected: list[str]) -> None:

@@ -16,6 +16,7 @@ from relight.core.launch import Budget
         (Budget(0), [(0.0, Refused("0 of 0 restarts used"))]),
         (Budget(2), [(0.0, Allowed(1)), (0.0, Allowed(2)), (1e9, Refused("2 of 2 restarts used"))]),
         (Budget(5, 0, 10.0), [(0.0, Refused("0 restarts within 10 s are the limit"))]),
+        (Budget(5, 1, 10.0), [(0.0, Allowed(1)), (1.0, Refused("1 restart within 10 s is the limit"))]),
         (
             Budget(4, 2, 10.0),
             [

@@ -306,3 +306,18 @@ def test_the_numbers() -> None:
     assert LOOKS_S[-1] == 0.05
     assert KILL_WAIT_S == 5.0
     assert not Tell(TERM).group
+
+
+def test_a_pause_is_not_taken_from_the_grace() -> None:
+    ladder = at(Stage.ASKED)
+    ladder.paused(100.0)
+    assert ladder.wake_at() == 100.0 + GRACE_S
+    assert ladder.tick(100.0) == []
+    assert ladder.tick(100.0 + GRACE_S) == [KILL_ALL]
+
+
+@pytest.mark.parametrize("stage", [Stage.WORKING, Stage.REMAINS, Stage.GONE])
+def test_a_pause_is_nothing_to_who_has_no_deadline(stage: Stage) -> None:
+    ladder = at(stage)
+    ladder.paused(100.0)
+    assert (ladder.stage, ladder.wake_at()) == (stage, None)

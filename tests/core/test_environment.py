@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.environment import Round, signals_text, worker_command, worker_environment
+from relight.core.environment import Round, check_inherited, signals_text, worker_command, worker_environment
 from relight.core.launch import Budget, How, Launch, Store
 from relight.core.names import UsageError
 from relight.core.roster import Applicant, Place, seat
@@ -215,3 +215,22 @@ def test_an_exception_under_run_path_leaves_an_error_file(tmp_path: Path) -> Non
 def test_run_path_works_without_relight_on_the_path(tmp_path: Path) -> None:
     (tmp_path / "relight.py").write_text("no_package = True")
     assert run_path(tmp_path, "import sys; sys.exit(5)").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("inherited", "what"),
+    [
+        ({"A": "b\0c"}, "the variable 'A' holds 'b\\x00c', and a NUL character ends a variable"),
+        ({"A\0": "b"}, "'A\\x00' is no name of a variable"),
+        ({"A=": "b"}, "'A=' is no name of a variable"),
+        ({"": "b"}, "'' is no name of a variable"),
+        ({7: "b"}, "7 is no name of a variable"),
+        ({"EPOCHS": 7}, "the variable 'EPOCHS' is 7, which is no text"),
+    ],
+)
+def test_an_environment_that_no_worker_can_have_is_refused(inherited: dict[Any, Any], what: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_inherited(inherited)
+    assert caught.value.what == what
+    assert caught.value.remedy
+    check_inherited(dict(os.environ))

@@ -326,7 +326,7 @@ def test_whatever_breaks_a_round_off_counts_for_the_rate() -> None:
     bench.say("n1", Standing.WORKING, 8.0)
     bench.job.tick(12.0)
     assert bench.view.verdict is Verdict.FAILED
-    assert bench.view.reason == "n2 fell silent for 10.0 s; 1 restarts within 60 s are the limit"
+    assert bench.view.reason == "n2 fell silent for 10.0 s; 1 restart within 60 s is the limit"
     assert bench.view.restarts == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -128,8 +129,25 @@ def test_only_dev_null_keeps_no_files(log_dir: str | None, keeps: bool) -> None:
         ({"nproc_per_node": "2"}, "nproc_per_node='2' is no number"),
         ({"args": "abc"}, "args='abc' is no list of words"),
         ({"args": (1,)}, "args=(1,) is no list of words"),
+        ({"args": ("a", "b\0c")}, "args holds 'b\\x00c', and a NUL character ends a word"),
+        ({"entrypoint": "train.py\0"}, "entrypoint holds 'train.py\\x00', and a NUL character ends a word"),
+        ({"entrypoint": pathlib.Path("train.py")}, "entrypoint=PosixPath('train.py') is no text"),
+        ({"role": "a\0"}, "role holds 'a\\x00', and a NUL character ends a word"),
+        ({"run_id": "a\0"}, "run_id holds 'a\\x00', and a NUL character ends a word"),
+        ({"run_id": 7}, "run_id=7 is no text"),
+        ({"python": "a\0"}, "python holds 'a\\x00', and a NUL character ends a word"),
+        ({"threads": "1\0"}, "threads holds '1\\x00', and a NUL character ends a word"),
+        ({"store": Store(address="a\0")}, "store.address holds 'a\\x00', and a NUL character ends a word"),
+        ({"output": Output(log_dir="a\0")}, "output.log_dir holds 'a\\x00', and a NUL character ends a word"),
+        ({"signals": (15, 9)}, "signals=(15, 9) names SIGKILL, which no program can handle"),
+        ({"signals": (19,)}, "signals=(19,) names SIGSTOP, which no program can handle"),
+        ({"signals": (32,)}, "signals=(32,) names signal 32, which no program can handle"),
+        ({"signals": (0,)}, "signals=(0,) names signal 0, which no program can handle"),
+        ({"signals": ("SIGTERM",)}, "signals=('SIGTERM',) names SIGTERM, which is no number of a signal"),
+        ({"signals": "SIGTERM"}, "signals='SIGTERM' names S, which is no number of a signal"),
     ],
 )
 def test_what_a_program_gets_wrong_is_named(fields: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(what)):
-        Launch("train.py", **fields)
+    with pytest.raises(UsageError, match=re.escape(what)) as caught:
+        Launch(**{"entrypoint": "train.py", **fields})
+    assert caught.value.remedy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import string
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from relight.core.names import (
     legible,
     never,
     signal_name,
+    visible,
 )
 
 
@@ -89,3 +91,22 @@ def test_legible_text_can_always_be_written(text: str) -> None:
 @pytest.mark.parametrize(("text", "written"), [("naïve ✓", "naïve ✓"), ("a\ud800b", "a\\ud800b")])
 def test_only_what_cannot_be_written_is_changed(text: str, written: str) -> None:
     assert legible(text) == written
+
+
+@given(st.text(alphabet=st.characters()))
+def test_nothing_in_visible_text_steers_a_terminal(text: str) -> None:
+    shown = visible(text)
+    assert all(letter in "\t\n" or unicodedata.category(letter) != "Cc" for letter in shown)
+    assert shown == visible(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("a\tb\nnaïve ✓ \\x1b", "a\tb\nnaïve ✓ \\x1b"),
+        ("\0 \a \r \x7f \x9b", "\\x00 \\x07 \\x0d \\x7f \\x9b"),
+    ],
+)
+def test_only_control_characters_are_made_visible(text: str, shown: str) -> None:
+    assert visible(text) == shown

@@ -336,3 +336,23 @@ def test_what_no_end_of_a_worker_tells_breaks_the_round_with_its_own_sentence() 
     report = node.report(2.0)
     assert report.standing is Standing.BROKEN
     assert report.cause is not None and report.cause.sentence == "local rank 1 was stuck in the kernel"
+
+
+# -- a pause ------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_of_agent_and_workers_is_not_taken_from_the_grace() -> None:
+    node = working(NodeRules(shutdown_timeout_s=3.0))
+    node.stop(1.0, TERM)
+    node.paused(50.0)
+    assert node.wake_at() == 54.0
+    assert node.tick(53.9) == []
+    assert node.tick(54.0) == [TellWorker(0, KILL, True), TellWorker(1, KILL, True)]
+
+
+def test_a_pause_does_not_prolong_the_lease() -> None:
+    node = working(NodeRules(shutdown_timeout_s=30.0, lease_s=LEASE_S))
+    node.stop(1.0, TERM)
+    node.paused(50.0)
+    assert node.wake_at() == 8.0
+    assert node.tick(51.0) == [TellWorker(0, KILL, True), TellWorker(1, KILL, True)]

@@ -388,3 +388,31 @@ def test_a_limit_other_than_the_number_of_restarts_is_told() -> None:
     cause = cause_of("n1", end(0, 1))
     told = story(end(0, 1), reason=f"{cause.sentence}; 2 restarts within 60 s are the limit")
     assert "  decision     2 restarts within 60 s are the limit" in for_people(told)
+
+
+NASTY = "\x1b]0;title\x07\x1b[2J\x9b1A bad\tword"
+SHOWN = "\\x1b]0;title\\x07\\x1b[2J\\x9b1A bad\tword"
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [end(0, 1, words=Words(NASTY, f"Traceback:\n  {NASTY}"), error_file=ERROR_FILE)],
+        [end(0, 1, words=Words(NASTY), error_file=ERROR_FILE)],
+        [end(0, 1, tail=("one", f"Error: {NASTY}"), stderr_file=STDERR)],
+        [end(0, 1, tail=(NASTY, "two"), stderr_file=STDERR)],
+    ],
+)
+def test_what_a_worker_said_does_not_steer_the_terminal(ends: list[WorkerEnd]) -> None:
+    told = story(*ends)
+    for text in (for_people(told), for_grep(told, CLOCK)):
+        assert "\x1b" not in text
+        assert "\x9b" not in text
+    assert SHOWN in for_people(told)
+    if ends[0].words or "Error" in ends[0].tail[-1]:
+        assert SHOWN in for_grep(told, CLOCK)
+
+
+def test_the_report_holds_what_a_worker_said_as_it_was() -> None:
+    worker = json.loads(as_json(story(end(0, 1, words=Words(NASTY, NASTY), tail=(NASTY,)))))["workers"][0]
+    assert (worker["message"], worker["traceback"], worker["stderr_tail"]) == (NASTY, NASTY, [NASTY])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.tcpstore import ANSWERS_AT_ONCE, ENTRY, MAGIC, SHAPES, Close, Limits, More, Send, WorkerStore
+from relight.core.storewire import ANSWERS_AT_ONCE, MAGIC, SHAPES, Limits
+from relight.core.tcpstore import ENTRY, Close, More, Send, WorkerStore
 
 SMALL = Limits(key=8, value=64, keys=4, answer=100, memory=4000)
 
@@ -374,20 +375,15 @@ def test_who_is_not_done_reading_and_too_much_is_closed() -> None:
     assert isinstance(last, Close)
 
 
-def test_who_has_arrived_is_read_from_the_keys_of_init_process_group() -> None:
-    store = store_with(1, 2, 3)
-    assert store.arrived(4) == frozenset()
-    assert store.counted == 0
-    for client in (1, 2, 3):
-        store.received(client, add(b"init/", 1))
-    store.received(1, set_(b"/default_pg/0//cpu//0/3", b"address"))
-    store.received(2, set_(b"/default_pg/0//cuda//0/0", b"address"))
-    store.received(2, set_(b"/default_pg/0//cpu//0/9", b"address"))
-    assert store.arrived(4) == {0, 3}
-    assert store.counted == 3
-    assert store.addresses == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
-    store.received(1, set_(b"init/", b"nonsense"))
-    assert store.counted == 0
+def test_the_agent_may_look_at_what_is_stored() -> None:
+    store = store_with(1, 2)
+    store.received(1, set_(b"a", b"1") + set_(b"empty", b""))
+    assert [store.stored(key) for key in (b"a", b"empty", b"none")] == [b"1", b"", None]
+    assert store.addresses == ("10.0.0.1", "10.0.0.2")
+
+
+def test_every_request_that_can_be_read_can_be_carried_out() -> None:
+    assert WorkerStore()._verbs.keys() == SHAPES.keys()
 
 
 def test_an_answer_can_be_shown_and_compared() -> None:
@@ -449,7 +445,7 @@ class CountingBytes(bytearray):
 def test_a_large_value_that_trickles_in_is_copied_a_few_times_not_once_per_piece() -> None:
     store = store_with(1)
     CountingBytes.copies = 0
-    store._clients[1].rest = CountingBytes()
+    store._clients[1].reader.rest = CountingBytes()
     request = set_(b"k", bytes(100_000))
     for at in range(0, len(request), 10):
         store.received(1, request[at : at + 10])
@@ -461,11 +457,11 @@ def test_many_keys_that_trickle_in_are_read_once() -> None:
     store = store_with(1)
     request = check(*[b"%04d" % i for i in range(5000)])
     CountingBytes.copies = 0
-    store._clients[1].rest = CountingBytes()
+    store._clients[1].reader.rest = CountingBytes()
     for at in range(0, len(request), 24):
         store.received(1, request[at : at + 24])
-        assert len(store._clients[1].rest) < 40
-    assert len(store._clients[1].rest) == 0
+        assert len(store._clients[1].reader.rest) < 40
+    assert len(store._clients[1].reader.rest) == 0
     assert answers(store, 1, ping(1)) == struct.pack("<I", 1)
 
 
@@ -476,7 +472,9 @@ hostile = st.one_of(
     st.tuples(st.sampled_from(CONVERSATION), st.integers(0, 40), st.integers(0, 255)).map(
         lambda t: t[0][: t[1]] + bytes([t[2]]) + t[0][t[1] + 1 :]
     ),
-    st.tuples(st.sampled_from(sorted(SHAPES)), st.integers(0, 2**64 - 1)).map(lambda t: bytes([t[0]]) + u64(t[1])),
+    st.tuples(st.sampled_from([0, *sorted(SHAPES)]), st.integers(0, 2**64 - 1)).map(
+        lambda t: bytes([t[0]]) + u64(t[1])
+    ),
 )
 
 

@@ -60,7 +60,9 @@ def test_between_two_torchruns_nothing_may_differ() -> None:
 
 
 def test_what_a_run_leaves_running_is_seen_and_ended() -> None:
-    case = Case("leaves a child", ("-c", "setsid sleep 30 & exit 4"))
+    # The shell ends only once its child is `sleep`: on a busy machine that may take longer than anybody waits.
+    leave = "setsid sleep 30 & until grep -q sleep /proc/$!/comm; do :; done; exit 4"
+    case = Case("leaves a child", ("-c", leave))
     with run(case, SHELL) as happened:
         assert happened.exits == [4]
         assert happened.left_running == ["sleep 30"]

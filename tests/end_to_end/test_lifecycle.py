@@ -255,10 +255,10 @@ def test_the_third_worker_cannot_be_started(relight: Runs) -> None:
 
         begin, begun = processes._begin, []
 
-        def scarce(order):
+        def scarce(order, protect):
             if len(begun) == 2:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            begun.append(begin(order))
+            begun.append(begin(order, protect))
             print("begun", begun[-1].pid, file=sys.stderr)
             return begun[-1]
 

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from relight.shell.guardian import MOST_LIVES, WITHOUT
+
 from .running import PRELUDE, RELIGHT, Runs, until
 
 LIMIT_S = 2.0  # of one death on a machine that is busy with other things; the median has its own limit
@@ -124,21 +126,36 @@ def test_a_guardian_that_is_killed_is_replaced(relight: Runs) -> None:
     run.tidied_up()
 
 
-def test_a_job_without_any_guardian_goes_on(relight: Runs) -> None:
-    """Something kills every guardian; the launcher stops trying, and the job ends as it would have."""
+def test_a_job_whose_guardians_are_all_killed_goes_on_and_says_so(relight: Runs) -> None:
     run = relight("--max-restarts=1", relight.script("tell('ready', ROUND)\ntold('go on')\nsys.exit(1 - ROUND)"))
     run.happened("ready 0")
     killed = set()
-    for _ in range(100):
+
+    def given_up() -> bool:
         if guardian := run.guardian():
             killed.add(guardian)
             os.kill(guardian, signal.SIGKILL)
-        time.sleep(0.005)
-    assert 3 <= len(killed) <= 10
+        return "guardian" in run.err
+
+    until(given_up, lambda: f"the last guardian; {len(killed)} were killed; {run.story()}")
+    assert len(killed) == MOST_LIVES
+    assert f"relight: the guardian has died {MOST_LIVES} times and is not started again: {WITHOUT}\n" in run.err
     run.tell("go on")
     assert run.ends() == 0, run.story()
     assert "ready 1" in run.events
+    assert run.err.count("guardian") == 1
     run.nothing_is_left()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="hides /bin/sh in a mount namespace of its own")
+def test_a_job_for_which_there_is_no_guardian_goes_on_and_says_so(relight: Runs) -> None:
+    hide_the_shell = ("unshare", "-m", "sh", "-c", 'mount --bind /dev/null /bin/sh && exec "$@"', "sh")
+    run = relight(relight.script("tell('ready')"), before=hide_the_shell)
+    assert run.ends() == 0, run.story()
+    assert run.events == ["ready"]
+    assert run.err == f"relight: no guardian could be started (Permission denied): {WITHOUT}\n"
+    run.nothing_is_left()
+    run.tidied_up()
 
 
 def test_a_guardian_that_was_stopped_does_not_hold_the_end(relight: Runs) -> None:

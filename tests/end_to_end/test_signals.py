@@ -239,3 +239,73 @@ def test_ctrl_z_and_fg_and_ctrl_c_in_a_shell(relight: Runs) -> None:
         run.nothing_is_left()
     finally:
         os.close(ours)
+
+
+# Ctrl-Z stops only who has a parent that could continue it: a session's leader, with the launcher in another group.
+LEAD_A_JOB = """
+import os, subprocess, sys
+os.setsid()
+sys.exit(subprocess.Popen(sys.argv[1:], process_group=0).wait())
+"""
+SHELL = (sys.executable, "-c", LEAD_A_JOB)
+
+
+def pause(run: Run, for_s: float) -> None:
+    """Ctrl-Z, and `fg` so much later."""
+    launcher = run.number("launcher")
+    os.kill(launcher, signal.SIGTSTP)
+    until(lambda: states([launcher]) == {"T"}, lambda: f"relight to stop; {run.story()}")
+    time.sleep(for_s)
+    os.kill(launcher, signal.SIGCONT)
+    until(lambda: states([launcher]) <= {"S", "R"}, lambda: f"relight to go on; {run.story()}")
+
+
+def test_a_pause_is_not_taken_from_a_workers_grace(relight: Runs) -> None:
+    job = relight.script(
+        """
+        def save(*_):
+            tell("saving")
+            told("continued")
+            tell("saved")
+            os._exit(0)
+        on("SIGTERM", save)
+        tell("launcher", os.getppid())
+        tell("ready")
+        forever()
+        """
+    )
+    run = relight("--shutdown-timeout=2", job, before=SHELL)
+    run.happened("ready")
+    os.kill(run.number("launcher"), signal.SIGTERM)
+    run.happened("saving")
+    pause(run, 2.2)
+    time.sleep(0.3)
+    run.tell("continued")
+    assert run.ends() == 1
+    assert run.events[-1] == "saved", run.story()
+    in_good_order(run)
+
+
+@pytest.mark.slow
+def test_a_pause_does_not_make_a_worker_stuck(relight: Runs) -> None:
+    """A process that starts another waits in state D until that one is itself: here, until a FIFO has a writer."""
+    fifo = relight.folder / "fifo"
+    os.mkfifo(fifo)
+    job = relight.script(
+        f"""
+        tell("launcher", os.getppid())
+        tell("worker", os.getpid())
+        os.posix_spawn("/bin/true", ["true"], {{}}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "{fifo}", os.O_RDONLY, 0)])
+        tell("finished")
+        """
+    )
+    run = relight(job, before=SHELL, env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "3"})
+    run.began("worker")
+    until(lambda: states([run.number("worker")]) == {"D"}, "the worker to be stuck")
+    time.sleep(1.3)  # it has been seen
+    pause(run, 2.5)
+    time.sleep(1.3)  # it has been looked at again
+    os.close(os.open(fifo, os.O_WRONLY))
+    assert run.ends() == 0, run.story()
+    assert run.events[-1] == "finished"
+    in_good_order(run)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from relight.core.rollcall import arrived, counted
 from relight.shell.loop import Loop
 from relight.shell.storehost import StoreHost
 
@@ -18,13 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 pytest.importorskip("torch", reason="the workers' side of the store is PyTorch")
 
 DEADLINE_S = 90.0
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture
@@ -179,8 +173,8 @@ def test_four_workers_meet_here_round_after_round(loop: Loop, host: StoreHost) -
         }
         printed = run_all(loop, [(WORKER, {**common, "RANK": str(rank)}) for rank in range(4)])
         assert [text.split() for text in printed] == [["6", str(round_)]] * 4
-        assert host.store.arrived(4) == {0, 1, 2, 3}
-        assert host.store.counted == 4
+        assert arrived(4, host.store) == {0, 1, 2, 3}
+        assert counted(host.store) == 4
 
 
 def test_who_has_not_arrived_can_be_named(loop: Loop, host: StoreHost) -> None:
@@ -200,5 +194,5 @@ def test_who_has_not_arrived_can_be_named(loop: Loop, host: StoreHost) -> None:
     }
     printed = run_all(loop, [(missing, {**common, "RANK": rank}) for rank in ("0", "2")])
     assert ["gave up" in text for text in printed] == [True, True]
-    assert host.store.arrived(3) == {0, 2}
-    assert host.store.counted == 2
+    assert arrived(3, host.store) == {0, 2}
+    assert counted(host.store) == 2

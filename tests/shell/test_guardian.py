@@ -17,14 +17,7 @@ import pytest
 from relight.shell.guardian import MARK, MOST_LIVES, Guardian
 from relight.shell.loop import Loop
 
-DEADLINE_S = 10.0
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
+from ..waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -42,16 +35,6 @@ def sleepers() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def until(condition: Callable[[], object], what: str, loop: Loop | None = None) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE_S} s for {what}"
-        if loop is None:
-            time.sleep(0.005)
-        else:
-            loop.wait(time.clock_gettime(time.CLOCK_BOOTTIME) + 0.01)
-
-
 def forsake(guardian: Guardian) -> None:
     """What the guardian sees when its agent is killed: nobody holds the pipe any more."""
     os.close(guardian._pipe)
@@ -64,7 +47,7 @@ Sleepers = Callable[..., subprocess.Popen[bytes]]
 
 
 def test_it_kills_the_groups_it_was_told_of_and_no_others(loop: Loop, sleepers: Sleepers) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     told = [sleepers() for _ in range(5)]
     released, stranger = sleepers(), sleepers()
     for process in (*told[:3], released, *told[3:]):
@@ -78,7 +61,7 @@ def test_it_kills_the_groups_it_was_told_of_and_no_others(loop: Loop, sleepers: 
 
 
 def test_it_kills_what_carries_its_mark_and_nothing_that_carries_another(loop: Loop, sleepers: Sleepers) -> None:
-    guardian = Guardian("0123abcd", loop)
+    guardian = Guardian("0123abcd", loop, print)
     ours, others = sleepers(**{MARK: "0123abcd"}), sleepers(**{MARK: "89abcdef"})
     forsake(guardian)
     assert ours.wait(DEADLINE_S) == -signal.SIGKILL
@@ -87,17 +70,17 @@ def test_it_kills_what_carries_its_mark_and_nothing_that_carries_another(loop: L
 
 
 def test_dismissed_it_kills_nothing(loop: Loop, sleepers: Sleepers) -> None:
-    guardian = Guardian("0123abcd", loop)
+    guardian = Guardian("0123abcd", loop, print)
     marked = sleepers(**{MARK: "0123abcd"})
     guardian.protect(marked.pid)
     pid = guardian.pid
     guardian.dismiss()
-    assert not guardian.watches and not Path(f"/proc/{pid}").exists()
+    assert guardian.pid == 0 and not Path(f"/proc/{pid}").exists()
     assert marked.poll() is None
 
 
 def test_it_tidies_temporary_folders_if_nothing_was_written_there(loop: Loop, tmp_path: Path) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     for name in ("empty", "written"):
         outer, inner = tmp_path / name, tmp_path / name / "run"
         (inner / "attempt_0" / "0").mkdir(parents=True)
@@ -120,7 +103,7 @@ def test_it_tidies_temporary_folders_if_nothing_was_written_there(loop: Loop, tm
 
 
 def test_a_path_cannot_give_it_orders(loop: Loop, sleepers: Sleepers, tmp_path: Path) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     spared, told = sleepers(), sleepers()
     guardian.remove(f"/tmp/x\n+ {spared.pid} /agent.sock")
     guardian.tidy(f"/tmp/x\n+ {spared.pid}")
@@ -133,7 +116,7 @@ def test_a_path_cannot_give_it_orders(loop: Loop, sleepers: Sleepers, tmp_path: 
 
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGTSTP", "SIGUSR1", "SIGUSR2"])
 def test_it_ignores_what_a_terminal_or_a_scheduler_sends(loop: Loop, sleepers: Sleepers, name: str) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     process = sleepers()
     guardian.protect(process.pid)
     until(lambda: int(_field(guardian.pid, "SigIgn"), 16) & 0x4000, "the guardian to be ready")
@@ -149,7 +132,7 @@ def _field(pid: int, name: str) -> str:
 
 
 def test_killed_it_is_replaced_by_one_that_knows_as_much(loop: Loop, sleepers: Sleepers, tmp_path: Path) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     told, released = sleepers(), sleepers()
     (tmp_path / "empty").mkdir()
     guardian.protect(told.pid)
@@ -167,20 +150,26 @@ def test_killed_it_is_replaced_by_one_that_knows_as_much(loop: Loop, sleepers: S
 
 
 def test_it_is_not_replaced_for_ever(loop: Loop) -> None:
-    guardian = Guardian("a1", loop)
+    said: list[str] = []
+    guardian = Guardian("a1", loop, said.append)
     seen = []
-    while guardian.watches:
+    while guardian.pid:
+        assert said == []
         seen.append(guardian.pid)
         with suppress(ProcessLookupError):
             os.kill(guardian.pid, signal.SIGKILL)
         until(lambda: guardian.pid != seen[-1], "the end of a guardian", loop)
     assert len(seen) == MOST_LIVES
+    assert said == [
+        "the guardian has died 8 times and is not started again: should relight itself be killed, "
+        "its workers may outlive it"
+    ]
     guardian.protect(1)  # nobody hears it, and nothing breaks
     guardian.dismiss()
 
 
 def test_one_that_does_not_listen_never_blocks_its_agent(loop: Loop) -> None:
-    guardian = Guardian("a1", loop)
+    guardian = Guardian("a1", loop, print)
     first = guardian.pid
     os.kill(first, signal.SIGSTOP)
     begin = time.monotonic()
@@ -197,8 +186,13 @@ def test_without_a_shell_there_is_none_and_all_goes_on(loop: Loop, monkeypatch: 
         raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
 
     monkeypatch.setattr(subprocess, "Popen", missing)
-    guardian = Guardian("a1", loop)
-    assert not guardian.watches and guardian.pid == 0
+    said: list[str] = []
+    guardian = Guardian("a1", loop, said.append)
+    assert guardian.pid == 0
+    assert said == [
+        "no guardian could be started (No such file or directory): should relight itself be killed, "
+        "its workers may outlive it"
+    ]
     guardian.protect(1)
     guardian.release(1)
     guardian.dismiss()
@@ -211,7 +205,7 @@ def test_an_agent_that_is_killed_while_a_worker_is_being_started(sleepers: Sleep
         import os, signal, subprocess, threading
         from relight.shell.guardian import MARK, Guardian
         from relight.shell.loop import Loop
-        guardian = Guardian("feedbeef", Loop())
+        guardian = Guardian("feedbeef", Loop(), print)
         def die():
             os.kill(os.getpid(), signal.SIGKILL)
         threading.Timer(0.05, die).start()

@@ -19,7 +19,8 @@ def tree(folder: Path) -> list[str]:
 
 
 def test_the_layout_and_the_rounds(tmp_path: Path) -> None:
-    run = RunFolder(Output(log_dir=str(tmp_path / "logs")), "job", str(tmp_path))
+    announced: list[str] = []
+    run = RunFolder(Output(log_dir=str(tmp_path / "logs")), "job", str(tmp_path), announced.append)
     run.make(0, 2)
     run.make(3, 1)
     (folder,) = (tmp_path / "logs").iterdir()
@@ -27,7 +28,7 @@ def test_the_layout_and_the_rounds(tmp_path: Path) -> None:
     assert tree(folder) == ["attempt_0", "attempt_0/0", "attempt_0/1", "attempt_3", "attempt_3/0"]
     assert run.worker_folder(3, 0) == str(folder / "attempt_3/0")
     assert run.round_folder(0) == str(folder / "attempt_0")
-    assert run.private == []
+    assert announced == []
     run.tidy()
     assert len(tree(folder)) == 5, "what the user asked for stays, empty or not"
     with pytest.raises(FileExistsError):
@@ -39,11 +40,24 @@ def test_two_runs_of_one_name_do_not_meet(tmp_path: Path) -> None:
     assert len(paths) == 5
 
 
+def test_a_private_folder_is_announced_before_there_is_one(tmp_path: Path) -> None:
+    announced: list[str] = []
+
+    def announce(path: str) -> None:
+        assert path.startswith(str(tmp_path)) and not os.path.exists(path)
+        announced.append(path)
+
+    run = RunFolder(Output(), "j" * 90, str(tmp_path), announce)
+    run.socket_path()
+    assert [os.path.isdir(path) for path in announced] == [True, True, True]
+    assert announced[1] == run.path
+
+
 def test_a_private_folder_goes_when_nothing_was_written(tmp_path: Path) -> None:
     run = RunFolder(Output(), "job", str(tmp_path))
     run.make(0, 2)
     assert os.stat(run.path).st_mode & 0o777 == 0o700
-    assert all(path.startswith(str(tmp_path)) for path in run.private)
+    assert run.path.startswith(str(tmp_path))
     run.tidy()
     assert tree(tmp_path) == []
 
@@ -69,7 +83,7 @@ def test_no_files_at_all(tmp_path: Path) -> None:
 def test_the_socket_has_a_short_path_and_its_folder_goes_too(tmp_path: Path) -> None:
     run = RunFolder(Output(), "j" * 90, str(tmp_path))
     path = run.socket_path()
-    assert len(path) < 100 and len(run.private) == 3
+    assert len(path) < 100
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(path)
     os.unlink(path)

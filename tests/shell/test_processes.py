@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from relight.shell.guardian import Guardian
 from relight.shell.loop import Loop
 from relight.shell.processes import Order, Processes
 
-DEADLINE_S = 10.0
+from ..waiting import alive, until
+
 End = tuple[int, int, ExitStatus]
 
 
@@ -26,7 +28,7 @@ class House:
 
     def __init__(self) -> None:
         self.loop = Loop()
-        self.guardian = Guardian(os.urandom(8).hex(), self.loop)
+        self.guardian = Guardian(os.urandom(8).hex(), self.loop, print)
         self.ends: list[End] = []
         self.processes = Processes(self.loop, self.guardian, lambda *end: self.ends.append(end))
 
@@ -34,10 +36,7 @@ class House:
         self.processes.start([order(at, program, **more) for at, program in enumerate(programs)])
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end, f"waited {DEADLINE_S} s for {what}"
-            self.loop.wait(time.clock_gettime(time.CLOCK_BOOTTIME) + 0.01)
+        until(condition, what, self.loop)
 
     def close(self) -> None:
         self.processes.close()
@@ -61,12 +60,21 @@ def pipe_order(local_rank: int, program: str) -> tuple[Order, int]:
     return order(local_rank, program, stdout=writable), readable
 
 
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
+def test_a_forked_worker_begins_only_when_the_guardian_knows_of_it(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark is in no environment that /proc shows, so until then nobody would end it if the agent were killed."""
+    begun = tmp_path / "begun"
+    known: list[bool] = []
+
+    def protect(pid: int) -> None:
+        time.sleep(0.2)
+        known.append(not begun.exists())
+
+    monkeypatch.setattr(house.guardian, "protect", protect)
+    house.processes.start([Order(0, begun.touch, dict(os.environ))])
+    house.until(lambda: house.ends, "its end")
+    assert (known, begun.exists()) == ([True], True)
 
 
 def test_ends_are_noticed_with_their_status(house: House) -> None:

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from relight.core.launch import Output
+from relight.core.names import UsageError
 from relight.core.room import Closed, Fact, Hello, Step
 from relight.shell import room as rooms
+from relight.shell.logfiles import RunFolder
 from relight.shell.loop import Loop
-from relight.shell.room import Room
+from relight.shell.room import Room, open_room
 from relight.worker.room import Voice
 
 DEADLINE_S = 10.0
@@ -151,3 +154,27 @@ def test_a_voice_is_never_blocked_by_a_room_that_does_not_listen(place: Place) -
     assert time.monotonic() - begin < 5
     assert said[0] and not said[-1]
     voice.close()
+
+
+def nothing(_who: Hello, _fact: Fact) -> None:
+    pass
+
+
+def test_where_the_runs_folder_has_no_sockets_the_room_is_elsewhere(tmp_path: Path) -> None:
+    loop, folder = Loop(), RunFolder(Output(log_dir=str(tmp_path)), "job", str(tmp_path))
+    os.rmdir(folder.path)
+    room = open_room(loop, folder, nothing)
+    assert os.path.exists(room.path) and not room.path.startswith(str(tmp_path))
+    room.close()
+    folder.tidy()
+    assert not os.path.exists(os.path.dirname(room.path))
+    loop.close()
+
+
+def test_a_room_that_can_be_nowhere_is_the_users_to_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, folder = Loop(), RunFolder(Output(log_dir=str(tmp_path)), "job", str(tmp_path))
+    os.rmdir(folder.path)
+    monkeypatch.setattr(folder, "other_socket_path", lambda: f"{tmp_path}/gone/agent.sock")
+    with pytest.raises(UsageError, match=f"cannot be made at {tmp_path}/gone/agent.sock: No such file or directory"):
+        open_room(loop, folder, nothing)
+    loop.close()

@@ -6,19 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from relight.shell.loop import Loop
 from relight.shell.signals import Signals
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 def turns(loop: Loop, seconds: float = 0.02) -> None:

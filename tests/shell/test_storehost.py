@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from relight.core.names import UsageError
-from relight.core.tcpstore import MAGIC, Limits
+from relight.core.storewire import MAGIC, Limits
 from relight.shell.loop import Loop
 from relight.shell.storehost import StoreHost
 
@@ -50,13 +50,6 @@ def set_(key: bytes, stored: bytes) -> bytes:
 
 def wait(key: bytes) -> bytes:
     return b"\6" + struct.pack("<Q", 1) + s(key)
-
-
-@pytest.fixture
-def loop() -> Iterator[Loop]:
-    loop = Loop()
-    yield loop
-    loop.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
+from relight.cli.printing import show
 from relight.core.names import UsageError
 
 TYPE_CHECKING = False
@@ -32,13 +33,12 @@ def main(argv: Sequence[str]) -> int:
     """Becomes the command. Returns only for --help; raises UsageError if there is no such command."""
     command = list(argv)
     if command[:1] in (["-h"], ["--help"]):
-        sys.stdout.write(HELP)
+        show(HELP)
         return 0
     if command[:1] == ["--"]:
         del command[0]
     if not command:
         raise UsageError("no command was named", "relightctl as-torchrun accelerate launch train.py")
-    sys.stdout.flush()
     environment = surroundings(os.environ, first_folder(), sys.executable)
     try:
         os.execvpe(command[0], command, environment)

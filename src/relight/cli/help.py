@@ -42,14 +42,14 @@ def render(parser: argparse.ArgumentParser, *, colour: bool = False, width: int 
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def wants_colour(out: IO[str], environ: Mapping[str, str]) -> bool:
+def wants_colour(out: IO[str] | None, environ: Mapping[str, str]) -> bool:
     """Whether to colour what is written to `out`: https://no-color.org, then FORCE_COLOR, then the terminal."""
     if environ.get("NO_COLOR"):
         return False
     forced = environ.get("FORCE_COLOR")
     if forced:
         return forced != "0"
-    return environ.get("TERM") != "dumb" and out.isatty()
+    return environ.get("TERM") != "dumb" and out is not None and out.isatty()
 
 
 def width(out: IO[str]) -> int:

@@ -10,7 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relight.core.names import UsageError
     from relight.shell.agent import Outcome
 
 
@@ -18,6 +17,7 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     """Runs one launcher; returns its exit code. `legacy`: the form of torch.distributed.launch."""
     from relight.cli.options import parse
     from relight.cli.plan import plan
+    from relight.cli.printing import complain
     from relight.core.names import UsageError
     from relight.core.verdict import USAGE, exit_code
     from relight.program import carry_out
@@ -38,12 +38,6 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     return exit_code(launch.exit_codes, outcome.verdict, outcome.story.first_cause, outcome.stop_signal)
 
 
-def complain(error: UsageError) -> None:
-    """Two lines: what is wrong, and what to type."""
-    remedy = f"\n  try: {error.remedy}" if error.remedy else ""
-    write(f"relight: error: {error.what}{remedy}\n")
-
-
 def tell(outcome: Outcome) -> None:
     """The failure page, and below it the block that torchrun would have printed."""
     from relight.core.documents import Verdict
@@ -52,6 +46,7 @@ def tell(outcome: Outcome) -> None:
         return
     import time
 
+    from relight.cli.printing import write
     from relight.core.page import for_grep, for_people
 
     story = outcome.story
@@ -61,13 +56,3 @@ def tell(outcome: Outcome) -> None:
     page = for_people(story)
     block = for_grep(story, clock)
     write(f"{page}\n{block}\n" if block else f"{page}\n")
-
-
-def write(text: str) -> None:
-    """Writes to stderr. If nobody can read that (a closed pipe, a full disk), the exit code still tells the truth."""
-    rest = text.encode(errors="backslashreplace")
-    try:
-        while rest:
-            rest = rest[os.write(2, rest) :]
-    except OSError:
-        pass

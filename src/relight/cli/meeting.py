@@ -7,11 +7,11 @@ with --master-port is to be that very port.
 
 from __future__ import annotations
 
-import os
 import sys
 
 from relight.cli.table import closest, shown
 from relight.core.launch import Store
+from relight.program import random_number, random_run_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def meeting(asked: Asked, max_nodes: int, warn: Callable[[str], None]) -> tuple[
         backend = "c10d"
     plugged = backend not in BACKENDS and _is_plugged_in(backend, asked, warn)
     conf = _conf(asked, backend, warn)
-    run_id = _uuid() if alone else asked.text("rdzv_id")
+    run_id = random_run_id() if alone else asked.text("rdzv_id")
     if backend == "static":
         store = _static_store(asked, endpoint, port, max_nodes)
     else:
@@ -43,7 +43,7 @@ def meeting(asked: Asked, max_nodes: int, warn: Callable[[str], None]) -> tuple[
         address = asked.text("local_addr")
         store = Store(shared=shared, address=address) if address else Store(shared=shared)
     if not run_id:
-        run_id = str(int.from_bytes(os.urandom(16)))
+        run_id = random_number()
         warn(f"{asked.name('rdzv_id')} is empty: this job is called {run_id}")
     return run_id, store
 
@@ -124,12 +124,3 @@ def _warn_of_static_words(asked: Asked, has_endpoint: bool, warn: Callable[[str]
     for dest in unread:
         if asked.given(dest):
             warn(f"{asked.shown(dest)} is ignored: only the static backend reads it")
-
-
-def _uuid() -> str:
-    """A random UUID (version 4), as text; the uuid module costs more than it does."""
-    random = bytearray(os.urandom(16))
-    random[6] = random[6] & 0x0F | 0x40
-    random[8] = random[8] & 0x3F | 0x80
-    digits = random.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 
+from relight.cli.printing import error_text, show
 from relight.cli.table import (
     BY_DEST,
     OPTIONS,
@@ -76,13 +77,7 @@ class _Chosen(argparse.Action):
 class _Several(argparse.Action):
     """Stands for an abbreviation of more than one option; complains only if it is really met as one."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, *_rest: object) -> None:
         raise UsageError(f"{self.metavar} could be {' or '.join(self.option_strings)}", self.option_strings[0])
 
 
@@ -90,21 +85,15 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
         from relight import __version__
 
-        print(f"relight {__version__}")
+        show(f"relight {__version__}\n")
         parser.exit()
 
 
 class _Completion(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, _namespace: object, values: object, *_rest: object) -> None:
         from relight.cli.completion import script
 
-        sys.stdout.write(script(str(values)))
+        show(script(str(values)))
         parser.exit()
 
 
@@ -167,7 +156,7 @@ class Parser(argparse.ArgumentParser):
         from relight.cli.help import render, wants_colour, width
 
         out = sys.stdout if file is None else file
-        out.write(render(self, colour=wants_colour(out, os.environ), width=width(out)))
+        (show if file is None else file.write)(render(self, colour=wants_colour(out, os.environ), width=width(out)))
 
 
 def build_parser(environ: Mapping[str, str] | None = None, prog: str = "relight", *, legacy: bool = False) -> Parser:
@@ -198,11 +187,6 @@ def parse(argv: Iterable[str], environ: Mapping[str, str], prog: str = "relight"
     parser.refuse = _raise
     chosen: Choices = parser.parse_args(list(argv))
     return chosen
-
-
-def error_text(error: UsageError) -> str:
-    """The two lines a user sees."""
-    return f"relight: error: {error.what}\n" + (f"  try: {error.remedy}\n" if error.remedy else "")
 
 
 def _add(parser: argparse.ArgumentParser, option: Option, environ: Mapping[str, str]) -> None:

@@ -7,10 +7,10 @@ only to tell a user early that a program or a folder cannot be used. A value is 
 from __future__ import annotations
 
 import os
-import sys
 
 from relight.cli.asked import Asked
 from relight.cli.meeting import meeting
+from relight.cli.printing import write
 from relight.cli.table import BY_DEST, closest, shown
 from relight.core.launch import Budget, ExitCodes, How, Launch, Output
 from relight.core.names import UsageError
@@ -158,24 +158,26 @@ def _python(environ: Mapping[str, str]) -> str:
 
 def _check_program(program: str, environ: Mapping[str, str], name: str) -> None:
     """Refuses what exec would refuse, as long as it can be told from outside."""
-    if "/" in program:
-        places = [program]
-    else:
-        folders = environ.get("PATH", os.defpath).split(os.pathsep)
-        places = [os.path.join(folder, program) for folder in folders]
-    found = [place for place in places if os.path.exists(place)]
+    by_path = "/" in program or program in (".", "..")
+    folders = [""] if by_path else environ.get("PATH", os.defpath).split(os.pathsep)
+    found = [place for folder in folders if os.path.exists(place := os.path.join(folder, program))]
     if any(os.path.isfile(place) and os.access(place, os.X_OK) for place in found):
         return
-    if not found and "/" in program:
+    typed = f"{name} " if name.startswith("-") else f"{name}="
+    place = found[0] if found else program  # what PATH does not lead to may lie here
+    if os.path.isdir(place):
+        raise UsageError(f"{name}: {place} is a folder", f"{typed}{shown(os.path.join(place, 'PROGRAM'))}")
+    if found:
+        raise UsageError(f"{name}: {place} may not be executed", f"chmod +x {shown(place)}")
+    if by_path:
         raise UsageError(f"{name}: there is no {program}", f"ls {shown(os.path.dirname(program) or '.')}")
-    if not found:
-        here = f"./{program}" if os.path.exists(program) else ""
-        raise UsageError(
-            f"{name}: {program} is in no folder of PATH", f"{name} {here}" if here else "the whole path of the program"
-        )
-    if os.path.isdir(found[0]):
-        raise UsageError(f"{name}: {found[0]} is a folder", "the program inside it")
-    raise UsageError(f"{name}: {found[0]} may not be executed", f"chmod +x {shown(found[0])}")
+    missing = f"{name}: {program} is in no folder of PATH"
+    if not os.path.exists(program):
+        raise UsageError(missing, "the whole path of the program")
+    here = shown(f"./{program}")
+    if os.access(program, os.X_OK):
+        raise UsageError(missing, f"{typed}{here}")
+    raise UsageError(f"{missing}, and {here} may not be executed", f"chmod +x {here}, then {typed}{here}")
 
 
 # --- restarts, the end, and what is printed -------------------------------------------------------------------
@@ -339,4 +341,4 @@ def _check_unused(asked: Asked) -> None:
 
 
 def _warn_on_stderr(sentence: str) -> None:
-    sys.stderr.write(f"relight: warning: {sentence}\n")
+    write(f"relight: warning: {sentence}\n")

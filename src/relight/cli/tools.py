@@ -7,6 +7,7 @@ import os
 import sys
 
 from relight.cli.completion import TOOLS
+from relight.cli.printing import complain, show
 from relight.cli.table import SHELLS
 from relight.core.names import UsageError
 
@@ -30,6 +31,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, f"{self.prog} --help")
 
+    def print_help(self, file: object = None) -> None:
+        show(self.format_help())
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one tool; returns its exit code."""
@@ -43,14 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         act: Callable[[argparse.Namespace], int] = chosen.act
         return act(chosen)
     except UsageError as refused:
-        from relight.cli.options import error_text
-
-        sys.stderr.write(error_text(refused))
+        complain(refused)
         return 2
-    except BrokenPipeError:
-        # Whoever read us has gone; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,8 +78,7 @@ def _nothing(_chosen: argparse.Namespace) -> int:
 def _version(_chosen: argparse.Namespace) -> int:
     from relight.cli.surroundings import versions
 
-    for name, version in versions().items():
-        print(f"{name:<8} {version}")
+    show("".join(f"{name:<8} {version}\n" for name, version in versions().items()))
     return 0
 
 
@@ -92,16 +89,16 @@ def _env(chosen: argparse.Namespace) -> int:
     if chosen.json:
         import json
 
-        print(json.dumps(report, indent=2, default=str))
+        show(json.dumps(report, indent=2, default=str) + "\n")
     else:
-        print(as_text(report), end="")
+        show(as_text(report))
     return 0
 
 
 def _completion(chosen: argparse.Namespace) -> int:
     from relight.cli.completion import script
 
-    sys.stdout.write(script(chosen.shell))
+    show(script(chosen.shell))
     return 0
 
 

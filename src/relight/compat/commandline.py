@@ -10,7 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from relight.cli.options import build_parser, error_text
+from relight.cli.options import build_parser
+from relight.cli.printing import error_text
 from relight.compat.errors import record
 from relight.compat.launcher import LaunchConfig, answer, elastic_launch
 from relight.compat.logs import LogsSpecs, logs_specs_class

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from relight.core.failure import WORDS_LIMIT, Words, read_words, write_words
-from relight.core.names import signal_name
+from relight.core.names import signal_name, visible
 from relight.core.page import TRACEBACK_HELP
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _block(at: int, rank: int, failure: ProcessFailure) -> str:
         "rank": f"{rank} (local_rank: {failure.local_rank})",
         "exitcode": f"{failure.exitcode} (pid: {failure.pid}){name}",
         "error_file": failure.error_file,
-        "traceback": said,
+        "traceback": visible(said),
     }
     return "\n".join([f"[{at}]:", *[f"  {name:<10}: {entry}" for name, entry in fields.items()]])
 

@@ -1,23 +1,25 @@
 """The parent's side of function workers: how each child is started, and what came back.
 
 spawn (and forkserver, which is carried out as spawn): an ordinary worker process that unpickles the function from a
-private folder. fork: a child of this very process, for notebooks whose functions cannot be pickled.
+file that it inherits. fork: a child of this very process, for notebooks whose functions cannot be pickled.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
-from relight.compat.function_worker import ERROR, RESULT, result_path, work
+from relight.compat.function_worker import ERROR, RESULT, delivered, work
 from relight.core.names import UsageError
 from relight.shell.processes import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
+    from typing import IO
 
     from relight.core.failure import WorkerEnd
 
@@ -28,39 +30,44 @@ _START = (
 
 
 class Calls:
-    """One function for all workers of a job, and the private folder that their results come back through."""
+    """One function for all workers of a job, and the files that their results come back through.
 
-    def __init__(self, function: Callable[..., Any], args: Sequence[Any], method: str) -> None:
+    None of these files has a name, so nothing is left behind if this process is killed.
+    """
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], method: str, workers: int) -> None:
         if method not in METHODS:
             raise UsageError(f"start_method {method!r} is not one of {', '.join(METHODS)}", "start_method='spawn'")
         self._function = function
         self._args = args
         self._method = method
+        self._workers = workers
+        self._files = contextlib.ExitStack()
+        self._results: list[int] = []  # descriptors, by local rank
 
     def __enter__(self) -> Calls:
-        import tempfile
-
-        self._folder = tempfile.mkdtemp(prefix="relight_calls_")
+        others = _open_descriptors() if self._method == "fork" else frozenset()
         try:
-            self.commands = self._by_fork() if self._method == "fork" else self._by_spawn()
+            self._results = [self._file().fileno() for _ in range(self._workers)]
+            self.commands = self._by_fork(others) if self._method == "fork" else self._by_spawn()
         except BaseException:
-            self._tidy()
+            self._files.close()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        self._tidy()
+        self._files.close()
 
     def result(self, round_: int, end: WorkerEnd) -> Any:
         """What a worker's function returned; None if the worker ended without returning."""
-        kind, what = self._delivered(round_, end)
+        kind, what = delivered(self._results[end.local_rank], round_)
         return pickle.loads(what) if kind == RESULT else None
 
     def exception(self, round_: int, end: WorkerEnd) -> Exception | None:
         """What a worker's function raised, if it can be brought here."""
-        kind, what = self._delivered(round_, end)
+        kind, what = delivered(self._results[end.local_rank], round_)
         try:
             error = pickle.loads(what) if kind == ERROR else None
         except Exception:  # an exception class may refuse to be made again
@@ -70,27 +77,22 @@ class Calls:
             return error
         return None
 
-    def _delivered(self, round_: int, end: WorkerEnd) -> tuple[bytes, bytes]:
-        try:
-            with open(result_path(self._folder, round_, end.local_rank), "rb") as file:
-                return file.read(1), file.read()
-        except FileNotFoundError:
-            return b"", b""
-
     def _by_spawn(self) -> Commands:
         from multiprocessing import spawn, util
 
         _refuse_unreachable(self._function)
         start = spawn.get_preparation_data(getattr(self._function, "__name__", "function"))
         start.pop("authkey", None)  # pickles only inside multiprocessing, and no worker needs it
-        keeps = self._write_payload(start)
+        payload = self._file()
+        keeps = [*self._write_payload(start, payload), payload.fileno(), *self._results]
         flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
         python = os.fsdecode(spawn.get_executable())
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        command = [python, "-u", *[flag for flag in flags if flag != "-u"], "-c", _START, home, self._folder]
-        return Commands(lambda _round, _local_rank: command, keeps)
+        command = [python, "-u", *[flag for flag in flags if flag != "-u"], "-c", _START, home]
+        command += map(str, (payload.fileno(), *self._results))
+        return Commands(lambda _round, _local_rank: command, tuple(keeps))
 
-    def _write_payload(self, start: dict[str, Any]) -> tuple[int, ...]:
+    def _write_payload(self, start: dict[str, Any], file: IO[bytes]) -> list[int]:
         """What a child needs to become a copy of this program; descriptors that the arguments need are named."""
         from multiprocessing.context import get_spawning_popen, set_spawning_popen
         from multiprocessing.reduction import ForkingPickler
@@ -99,26 +101,29 @@ class Calls:
         passing = _Passing()
         set_spawning_popen(passing)  # type: ignore[arg-type]
         try:
-            with open(os.path.join(self._folder, "payload"), "wb") as file:
-                pickle.dump(start, file)
-                ForkingPickler(file).dump((self._function, tuple(self._args)))
+            pickle.dump(start, file)
+            ForkingPickler(file).dump((self._function, tuple(self._args)))
+            file.flush()
         finally:
             set_spawning_popen(before)
-        return tuple(passing.descriptors)
+        return passing.descriptors
 
-    def _by_fork(self) -> Commands:
-        before = _open_descriptors()
+    def _by_fork(self, others: frozenset[int]) -> Commands:
+        def command(_round: int, local_rank: int) -> Callable[[], None]:
+            own = self._results[local_rank]
 
-        def call() -> None:
-            _close_all_but(before)
-            work(self._function, self._args, self._folder)
+            def call() -> None:
+                _close_all_but(others | {own})
+                work(self._function, self._args, own)
 
-        return Commands(lambda _round, _local_rank: call)
+            return call
 
-    def _tidy(self) -> None:
-        import shutil
+        return Commands(command)
 
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _file(self) -> IO[bytes]:
+        import tempfile
+
+        return self._files.enter_context(tempfile.TemporaryFile())
 
 
 class _Passing:

@@ -27,6 +27,7 @@ from relight.core.launch import Budget, How, Launch, Store
 from relight.core.names import JobFailed, UsageError
 from relight.core.page import for_people
 from relight.core.values import replace
+from relight.program import random_number
 from relight.shell.log_plug_ins import layout_of
 
 if TYPE_CHECKING:
@@ -101,13 +102,13 @@ def launch_agent(
 ) -> dict[int, Any]:
     """Raises ChildFailedError if the job fails, SignalException if a signal ended it. No health port is served."""
     if not config.run_id:
-        config.run_id = str(int.from_bytes(os.urandom(16)))
+        config.run_id = random_number()
     launch = launch_of(config, entrypoint, args)
     if not callable(entrypoint):
         return answer(_carry_out(launch, config))
     from relight.compat.functions import Calls
 
-    with Calls(entrypoint, args, str(config.start_method)) as calls:
+    with Calls(entrypoint, args, str(config.start_method), launch.nproc_per_node) as calls:
         outcome = _carry_out(launch, config, calls.commands)
         round_ = outcome.story.round
         cause = outcome.story.cause.end if outcome.story.cause else None

@@ -42,7 +42,8 @@ class Spending:
             while self._moments and self._moments[0] <= now - budget.period_s:
                 self._moments.popleft()
             if len(self._moments) >= budget.intensity:
-                return Refused(f"{budget.intensity} restarts within {budget.period_s:g} s are the limit")
+                many, are = ("restart", "is") if budget.intensity == 1 else ("restarts", "are")
+                return Refused(f"{budget.intensity} {many} within {budget.period_s:g} s {are} the limit")
             self._moments.append(now)
         self.used += 1
         return Allowed(self.used)

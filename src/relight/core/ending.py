@@ -146,6 +146,11 @@ class Ladder:
             return [Look()]
         return []
 
+    def paused(self, for_s: float) -> None:
+        """The worker was stopped for so long, and whoever waits for it too: that is not taken from its time."""
+        if self._deadline is not None:
+            self._deadline += for_s
+
     def wake_at(self) -> float | None:
         moments = [at for at in (self._deadline, self._look_at) if at is not None]
         return min(moments, default=None)

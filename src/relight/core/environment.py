@@ -23,6 +23,19 @@ class Round:
     roster: Roster
 
 
+def check_inherited(inherited: Mapping[str, str]) -> None:
+    """Refuses what no process can have in its environment. What a process itself inherited needs no check."""
+    for name, word in inherited.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise UsageError(f"{name!r} is no name of a variable", 'environ={"NAME": "value"}')
+        if not isinstance(word, str):
+            raise UsageError(f"the variable {name!r} is {word!r}, which is no text", f"environ={{{name!r}: '{word}'}}")
+        if "\0" in word:
+            raise UsageError(
+                f"the variable {name!r} holds {word!r}, and a NUL character ends a variable", "the same without it"
+            )
+
+
 def worker_environment(
     inherited: Mapping[str, str], launch: Launch, round_: Round, place: Place, error_file: str
 ) -> dict[str, str]:

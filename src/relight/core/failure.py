@@ -168,20 +168,19 @@ def _words_of(document: Any) -> Words | None:
     )
 
 
-def write_words(words: Words, exit_code: int | None = None) -> dict[str, Any]:
+def write_words(words: Words) -> dict[str, Any]:
     """The document of an error file, in torchrun's format."""
     raised_at = words.raised_at or 0.0
-    message: dict[str, Any] = {
-        "message": words.message,
-        "extraInfo": {
-            "py_callstack": words.callstack,
-            "timestamp": str(int(raised_at)),
-            "timestamp_ns": str(int(raised_at * 1e9)),
+    return {
+        "message": {
+            "message": words.message,
+            "extraInfo": {
+                "py_callstack": words.callstack,
+                "timestamp": str(int(raised_at)),
+                "timestamp_ns": str(int(raised_at * 1e9)),
+            },
         },
     }
-    if exit_code is not None:
-        message["errorCode"] = exit_code
-    return {"message": message}
 
 
 def _moment(raw: object, scale: float = 1.0) -> float | None:

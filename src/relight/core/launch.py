@@ -8,8 +8,9 @@ accelerators, which address) is answered before a Launch is made.
 from __future__ import annotations
 
 import enum
+import signal
 
-from relight.core.names import UsageError
+from relight.core.names import UsageError, signal_name
 from relight.core.streams import NOWHERE, StreamChoice
 from relight.core.values import value
 
@@ -106,8 +107,8 @@ class Launch:
     def check(self) -> None:
         if not self.entrypoint:
             raise UsageError("no script was named", "relight [options] train.py [its arguments]")
-        if isinstance(self.args, str) or not all(isinstance(arg, str) for arg in self.args):
-            raise UsageError(f"args={self.args!r} is no list of words", 'args=("--epochs", "10")')
+        self._check_words()
+        self._check_signals()
         if not isinstance(self.nproc_per_node, int):
             raise UsageError(f"nproc_per_node={self.nproc_per_node!r} is no number", "nproc_per_node=4")
         if self.nproc_per_node > MOST_WORKERS:
@@ -138,3 +139,41 @@ class Launch:
                 f"{len(self.cpus)} CPU sets were given for {self.nproc_per_node} workers",
                 "one set for each worker",
             )
+
+    def _check_words(self) -> None:
+        """Commands, variables and paths can hold any character but one."""
+        if isinstance(self.args, str) or not all(isinstance(arg, str) for arg in self.args):
+            raise UsageError(f"args={self.args!r} is no list of words", 'args=("--epochs", "10")')
+        words = [
+            ("entrypoint", self.entrypoint),
+            ("role", self.role),
+            ("run_id", self.run_id),
+            ("threads", "" if self.threads is None else self.threads),
+            ("store.address", self.store.address),
+            ("python", str(self.python)),
+            ("output.log_dir", str(self.output.log_dir)),
+            *(("args", arg) for arg in self.args),
+        ]
+        for name, word in words:
+            if not isinstance(word, str):
+                raise UsageError(f"{name}={word!r} is no text", f"{name}={str(word)!r}")
+            if "\0" in word:
+                raise UsageError(f"{name} holds {word!r}, and a NUL character ends a word", "the same without it")
+
+    def _check_signals(self) -> None:
+        for number in self.signals:
+            if not isinstance(number, int):
+                what, remedy = f"names {number}, which is no number of a signal", "signals=(signal.SIGTERM,)"
+            elif not _can_be_handled(number):
+                rest = tuple(int(other) for other in self.signals if other != number) or (15,)
+                what, remedy = f"names {signal_name(number)}, which no program can handle", f"signals={rest}"
+            else:
+                continue
+            raise UsageError(f"signals={self.signals!r} {what}", remedy)
+
+
+def _can_be_handled(number: int) -> bool:
+    try:
+        return signal.Signals(number) not in (signal.SIGKILL, signal.SIGSTOP)
+    except ValueError:  # it has no name
+        return number in signal.valid_signals()

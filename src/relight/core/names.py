@@ -74,6 +74,14 @@ def legible(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def visible(text: str) -> str:
+    """Text that came from outside, as a terminal may show it: what would steer it is an escape. Tabs and lines stay."""
+    return text.translate(_CONTROLS)
+
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
 def never(impossible: Never) -> NoReturn:
     """Marks a branch that no value can reach; the type checker proves it."""
     raise AssertionError(f"unexpected {impossible!r}")

@@ -197,6 +197,11 @@ class Node:
             commands += self._steps(local_rank, ladder.tick(now))
         return commands + self._leave_if_quiet()
 
+    def paused(self, for_s: float) -> None:
+        """The agent and its workers were stopped for so long. The lease went on: the coordinator was not stopped."""
+        for ladder in self._ladders.values():
+            ladder.paused(for_s)
+
     def wake_at(self) -> float | None:
         moments: list[float] = []
         for ladder in self._ladders.values():

@@ -1,7 +1,8 @@
 """The failure page: cause first, counts instead of repetition, a path for each claim.
 
 The same story is told three times: for people, for programs (`report.json`), and in the block that tools which
-grep torchrun's output look for. Nothing is known here that the story does not hold.
+grep torchrun's output look for. Nothing is known here that the story does not hold. What is for a terminal holds
+nothing that would steer it; programs get every character as it was.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import posixpath
 
 from relight.core.failure import death_of, earliest, shorten, summary_of
-from relight.core.names import signal_name
+from relight.core.names import signal_name, visible
 from relight.core.values import value
 
 TYPE_CHECKING = False
@@ -65,7 +66,7 @@ def for_people(story: Story) -> str:
         lines.append(f"  decision     {why}")
     if story.report:
         lines.append(f"  report       {story.report}")
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def _title(story: Story) -> str:
@@ -194,7 +195,7 @@ def for_grep(story: Story, clock: dict[int, str]) -> str:
     failed = [end for end in sorted(story.ends, key=lambda one: (one.asked, one.local_rank)) if not end.ok]
     blocks = {end.rank: _block(index, end, story.host, clock.get(end.rank, "")) for index, end in enumerate(failed)}
     first = blocks.pop(root.rank, "") or _block(0, root, cause.node, clock.get(root.rank, ""))
-    title = f"{story.name} FAILED"
+    title = visible(f"{story.name} FAILED")
     width = min(60, max(len(line) for part in (title, first, *blocks.values()) for line in part.split("\n")))
     thick, thin = "=" * width, "-" * width
     others = "\n".join(blocks.values()) or "  <NO_OTHER_FAILURES>"
@@ -223,7 +224,7 @@ def _block(index: int, end: WorkerEnd, host: str, time: str) -> str:
             f"  rank      : {end.rank} (local_rank: {end.local_rank})",
             f"  exitcode  : {how}",
             f"  error_file: {end.error_file if end.words else '<N/A>'}",
-            f"  traceback : {traceback}",
+            f"  traceback : {visible(traceback)}",
         ]
     )
 

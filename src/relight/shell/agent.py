@@ -12,27 +12,25 @@ import signal
 import time
 
 from relight.core.documents import Phase, Standing, Verdict
-from relight.core.environment import Round, worker_command, worker_environment
-from relight.core.failure import CRASHES, WorkerEnd
 from relight.core.job import Job, JobRules
-from relight.core.names import UsageError, never
+from relight.core.names import never
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
-from relight.core.page import Story, as_json
-from relight.core.rollcall import AFTER_S, absentees
-from relight.core.room import Closed, Returned, Step
+from relight.core.page import Story
+from relight.core.rollcall import RollCall
 from relight.core.roster import Applicant
 from relight.core.values import replace, value
+from relight.shell.account import Account, hand_in
 from relight.shell.clock import monotonic
-from relight.shell.errorfiles import pass_on, words_in, write_whole
-from relight.shell.guardian import MARK, Guardian
+from relight.shell.guardian import Guardian
 from relight.shell.kernel import OomWatch
 from relight.shell.link import LocalLink
-from relight.shell.logfiles import RunFolder, last_lines
+from relight.shell.logfiles import RunFolder
 from relight.shell.loop import Loop
+from relight.shell.orders import Orders
 from relight.shell.outlets import Outlets
 from relight.shell.ports import free_port
-from relight.shell.processes import Order, Processes
-from relight.shell.room import Room
+from relight.shell.processes import Processes, reap_strangers
+from relight.shell.room import open_room
 from relight.shell.signals import Signals
 from relight.shell.storehost import StoreHost
 from relight.shell.stuck import StuckWatch
@@ -42,14 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from relight.core.documents import JobView, NodeReport
+    from relight.core.failure import WorkerEnd
     from relight.core.launch import Launch
     from relight.core.names import ExitStatus
     from relight.core.room import Fact, Hello
-    from relight.core.roster import Place
     from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
-
-MOST_REMARKS = 8  # of different kinds, by the workers' start-up shims
 
 
 @value
@@ -85,26 +81,19 @@ class Agent:
         self._launch = launch
         self._commands = commands  # what workers run instead of the launch's own command
         self._layout = layout  # where output and error files go instead of the run's own folder
-        self._error_files: dict[int, str] = {}
         self._place = place
         self._loop = Loop()
         self._outlets = Outlets(launch.output, place.host, self._loop)
-        self._say = self._outlets.say
         self._oom = OomWatch()
         self._mark = os.urandom(8).hex()
         self._ended: list[tuple[int, int, ExitStatus, float]] = []
-        self._places: dict[int, Place] = {}
-        self._steps: dict[int, int] = {}
-        self._remarks: dict[str, set[int]] = {}  # what to say at the end, once, and of which local ranks
-        self._returned: set[int] = set()
+        self._account = Account(-1, ())  # of no round yet
         self._stuck = StuckWatch(launch.stuck_timeout_s)
         self._refusals: set[tuple[str, str]] = set()
-        self._began_at = 0.0
-        self._roll_calls: tuple[float, ...] = ()  # when to ask who is missing in the workers' store
+        self._roll_call: RollCall | None = None
         self._leave: Leave | None = None
         self._view: JobView | None = None
         self._reported: NodeReport | None = None
-        self._round: Round | None = None
         self._store: StoreHost | None = None
         if launch.store.shared:
             try:
@@ -133,8 +122,7 @@ class Agent:
         try:
             self._signals = Signals(self._loop, handled, self._signalled)
             try:
-                self._folder = RunFolder(self._launch.output, self._launch.run_id, self._place.temporary)
-                return self._work()
+                return self._guarded()
             finally:
                 self._signals.close()
         finally:
@@ -143,13 +131,27 @@ class Agent:
                 self._store.close()
             self._loop.close()
 
+    def _guarded(self) -> Outcome:
+        """Has a guardian before there is anything that it would have to clear away."""
+        self._guardian = Guardian(self._mark, self._loop, self._say)
+        try:
+            launch, temporary = self._launch, self._place.temporary
+            self._folder = RunFolder(launch.output, launch.run_id, temporary, self._guardian.tidy)
+            try:
+                return self._work()
+            finally:
+                self._folder.tidy()
+        finally:
+            self._guardian.dismiss()
+
     def _work(self) -> Outcome:
-        self._guardian = Guardian(self._mark, self._loop)
+        launch, place = self._launch, self._place
         self._processes = Processes(self._loop, self._guardian, self._note_exit)
-        self._room = self._open_room()
+        self._orders = Orders(
+            launch, place.environ, place.python, self._folder, self._outlets, self._commands, self._layout
+        )
+        self._room = open_room(self._loop, self._folder, self._heard)
         self._guardian.remove(self._room.path)
-        for folder in self._folder.private:
-            self._guardian.tidy(folder)
         try:
             self._talk()
             while self._leave is None:
@@ -163,28 +165,14 @@ class Agent:
         finally:
             self._processes.close()
             self._room.close()
-            self._guardian.dismiss()
-            self._folder.tidy()
-
-    def _open_room(self) -> Room:
-        """The workers' socket in the run's folder, or in a temporary one where that file system has no sockets."""
-        try:
-            return Room(self._loop, self._folder.socket_path(), self._heard)
-        except OSError:
-            path = self._folder.other_socket_path()
-        try:
-            return Room(self._loop, path, self._heard)
-        except OSError as error:
-            raise UsageError(
-                f"the workers' socket cannot be made at {path}: {error.strerror}",
-                "TMPDIR=<a folder that can be written to> relight ...",
-            ) from None
 
     # -- the turn of the loop -------------------------------------------------------------------------------
 
     def _wake_at(self) -> float | None:
         moments = [part.wake_at() for part in (self._node, self._link, self._outlets, self._stuck)]
-        return min((at for at in (*moments, *self._roll_calls) if at is not None), default=None)
+        if self._roll_call:
+            moments.append(self._roll_call.wake_at())
+        return min((at for at in moments if at is not None), default=None)
 
     def _turn(self) -> None:
         self._outlets.tick(monotonic())
@@ -194,9 +182,10 @@ class Agent:
             ends = [(self._describe(*one), self._processes.others(one[0])) for one in ended]
             self._perform(self._node.ended(monotonic(), ends))
         if os.getpid() == 1:
-            self._reap_strangers()
+            reap_strangers({*self._processes.pids.values(), self._guardian.pid})
         self._perform(self._node.tick(monotonic()))
-        self._call_the_roll(monotonic())
+        if self._store and self._roll_call and (missing := self._roll_call.call(monotonic(), self._store.store)):
+            self._say(missing)
         if sentence := self._stuck.look(monotonic(), self._processes.pids):
             self._node.fail(sentence)
         self._follow(self._link.tick(monotonic()), monotonic())
@@ -222,7 +211,7 @@ class Agent:
                 left = (
                     f"restart {view.restarts} of {self._launch.budget.restarts}" if view.cause else "no restart spent"
                 )
-                self._say(f"relight: {view.reason}; starting again, {left}")
+                self._say(f"{view.reason}; starting again, {left}")
         self._perform(self._node.see(monotonic(), view, sent_at))
 
     def _perform(self, commands: list[Command]) -> None:
@@ -243,55 +232,19 @@ class Agent:
     # -- commands -------------------------------------------------------------------------------------------
 
     def _start(self, command: StartWorkers) -> None:
-        round_ = self._round = Round(command.round, command.restarts, command.roster)
-        self._places = {place.local_rank: place for place in command.places}
-        self._steps, self._remarks, self._returned = {}, {}, set()
+        self._account = Account(command.round, command.places)
         if self._store:
             self._store.renew()
-            self._began_at = monotonic()
-            self._roll_calls = tuple(self._began_at + after_s for after_s in AFTER_S)
+            self._roll_call = RollCall(command.roster.world_size, monotonic())
         self._oom.remember()
         self._stuck.begin(monotonic())
         try:
-            self._folder.make(command.round, len(command.places))
-            worlds = {place.local_rank: self._world(round_, place) for place in command.places}
-            layout = self._layout(worlds) if self._layout else None
-            # A layout of somebody else's names error files of its own.
-            self._error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
-            self._outlets.begin(self._folder.round_folder(command.round), layout)
-            self._processes.start([self._order(round_, place, worlds[place.local_rank]) for place in command.places])
+            self._processes.start(self._orders.of(command, self._mark, self._room.path))
         except OSError as error:
             what = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
             self._node.not_started(f"the workers could not be started: {what}{_advice(error)}")
         finally:
             self._outlets.started()
-
-    def _world(self, round_: Round, place: Place) -> dict[str, str]:
-        """What one worker finds in os.environ."""
-        launch = self._launch
-        folder = self._folder.worker_folder(round_.number, place.local_rank)
-        environment = worker_environment(self._place.environ, launch, round_, place, _error_file(folder))
-        environment[MARK] = self._mark
-        environment["RELIGHT_LOCAL_RANK"] = str(place.local_rank)
-        environment["RELIGHT_ROUND"] = str(round_.number)
-        environment["RELIGHT_SOCKET"] = self._room.path
-        if launch.forgives_teardown:
-            environment["RELIGHT_TIDY_EXIT"] = str(os.getpid())
-        return environment
-
-    def _order(self, round_: Round, place: Place, environment: dict[str, str]) -> Order:
-        launch, commands = self._launch, self._commands
-        stdout, stderr = self._outlets.streams(place, self._folder.worker_folder(round_.number, place.local_rank))
-        program = () if commands else worker_command(launch, place, launch.python or self._place.python)
-        return Order(
-            local_rank=place.local_rank,
-            command=commands.of(round_.number, place.local_rank) if commands else program,
-            environment=environment,
-            stdout=stdout,
-            stderr=stderr,
-            cpus=launch.cpus[place.local_rank] if launch.cpus else (),
-            keeps=commands.keeps if commands else (),
-        )
 
     # -- what happens ---------------------------------------------------------------------------------------
 
@@ -300,26 +253,8 @@ class Agent:
         self._outlets.drain(local_rank, lambda: self._ended.append(end))
 
     def _describe(self, local_rank: int, pid: int, status: ExitStatus, at: float) -> WorkerEnd:
-        """A worker's end with everything it left behind to say about it."""
-        if local_rank in self._returned and status.signal in CRASHES:
-            what = f"{status} after its script had returned, and counts as finished"
-            self._remarks.setdefault(what, set()).add(local_rank)
-        assert self._round is not None
-        stderr_file = self._outlets.stderr_file(local_rank)
-        error_file = self._error_files.get(local_rank, "")
-        return WorkerEnd(
-            rank=self._places[local_rank].rank,
-            local_rank=local_rank,
-            pid=pid,
-            status=status,
-            at=at,
-            words=None if status.ok else words_in(error_file),
-            error_file=error_file,
-            step=self._steps.get(local_rank),
-            returned=local_rank in self._returned,
-            stderr_file=stderr_file,
-            tail=() if status.ok else last_lines(stderr_file),
-        )
+        error_file = self._orders.error_files.get(local_rank, "")
+        return self._account.end_of(local_rank, pid, status, at, error_file, self._outlets.stderr_file(local_rank))
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGCHLD:
@@ -332,100 +267,68 @@ class Agent:
             return
         again = len(self._node.stop_signals)
         how = ("ending the workers", "hurrying", "killing the workers")[min(again, 2)]
-        self._say(f"relight: received {signal.Signals(number).name}: {how}")
+        self._say(f"received {signal.Signals(number).name}: {how}")
         if again:
             self._outlets.give_up()
         self._perform(self._node.stop(monotonic(), number))
 
     def _pause(self) -> None:
-        """Ctrl-Z: the workers have sessions of their own, so they are stopped and continued with us."""
+        """Ctrl-Z: the workers have sessions of their own, so they are stopped and continued with us.
+
+        No grace and no patience runs out meanwhile.
+        """
         for local_rank in self._processes.pids:
             self._processes.tell(local_rank, signal.SIGSTOP, group=True)
+        since = monotonic()
         self._signals.suspend()
+        now = monotonic()
         for local_rank in self._processes.pids:
             self._processes.tell(local_rank, signal.SIGCONT, group=True)
+        self._node.paused(now - since)
+        self._stuck.begin(now)
+        if self._roll_call:
+            self._roll_call.paused(now - since)
 
     def _heard(self, who: Hello, fact: Fact) -> None:
-        if self._round is None or who.round != self._round.number or who.local_rank not in self._places:
-            return
-        if isinstance(fact, Step):
-            self._steps[who.local_rank] = fact.step
-        elif isinstance(fact, Returned):
-            self._returned.add(who.local_rank)
-        elif isinstance(fact, Closed) and (fact.what in self._remarks or len(self._remarks) < MOST_REMARKS):
-            self._remarks.setdefault(fact.what, set()).add(who.local_rank)
+        self._account.heard(who, fact)
 
     def _refused(self, address: str, why: str) -> None:
         """The workers' store turned somebody away. Said once: whoever knocks may knock a thousand times."""
         if (address, why) not in self._refusals and len(self._refusals) < 100:
             self._refusals.add((address, why))
-            self._say(f"relight: the workers' store closed a connection from {address}: {why}")
+            self._say(f"the workers' store closed a connection from {address}: {why}")
 
-    def _call_the_roll(self, now: float) -> None:
-        """Names the ranks for which the others wait in `init_process_group`."""
-        if self._store is None or self._round is None or not self._roll_calls or now < self._roll_calls[0]:
-            return
-        self._roll_calls = self._roll_calls[1:]
-        world_size = self._round.roster.world_size
-        store = self._store.store
-        if sentence := absentees(world_size, store.arrived(world_size), store.counted, now - self._began_at):
-            self._say(f"relight: {sentence}")
-
-    def _reap_strangers(self) -> None:
-        """As the first process of a container: ended orphans that nobody else waits for."""
-        mine = {*self._processes.pids.values(), self._guardian.pid}
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None or ended.si_pid in mine:
-                return
-            os.waitpid(ended.si_pid, os.WNOHANG)
+    def _say(self, sentence: str) -> None:
+        self._outlets.say(f"relight: {sentence}")
 
     # -- the end --------------------------------------------------------------------------------------------
 
     def _tell_last(self) -> None:
         """Says what is left to say, and brings all output out."""
-        for what, local_ranks in self._remarks.items():
-            self._say(f"relight: local rank {', '.join(map(str, sorted(local_ranks)))} {what}")
+        for sentence in self._account.remarks():
+            self._say(sentence)
         self._outlets.close()
 
     def _outcome(self, leave: Leave) -> Outcome:
-        launch, view, round_ = self._launch, self._view, self._round
-        number = round_.number if round_ else 0
-        folder = self._folder.round_folder(number)
-        report = os.path.join(folder, "report.json") if folder and leave.verdict is Verdict.FAILED else ""
+        launch, view, round_ = self._launch, self._view, max(self._account.round, 0)
         story = Story(
             job=launch.run_id,
             name=launch.entrypoint,
             host=self._place.host,
-            round=number,
+            round=round_,
             restarts=view.restarts if view else 0,
             most_restarts=launch.budget.restarts,
             reason=leave.reason,
             cause=view.cause if view else None,
             ends=tuple(self._node.ends[local_rank] for local_rank in sorted(self._node.ends)),
             evidence=str(self._oom.since() or ""),
-            report=report,
         )
-        if report:
-            try:
-                write_whole(report, as_json(story))
-            except OSError as error:
-                self._say(f"relight: {report} could not be written: {error.strerror}")
-                story = replace(story, report="")
-        parent = self._place.environ.get("TORCHELASTIC_ERROR_FILE")
-        first = story.first_cause
-        if parent and first and first.end and (trouble := pass_on(first.end, parent)):
-            self._say(f"relight: {trouble}")
+        folder = self._folder.round_folder(round_) if leave.verdict is Verdict.FAILED else ""
+        report = os.path.join(folder, "report.json") if folder else ""
+        story = hand_in(story, report, self._place.environ.get("TORCHELASTIC_ERROR_FILE", ""), self._say)
         stops = self._node.stop_signals
         return Outcome(leave.verdict, leave.reason, story, stops[0] if stops else None)
 
 
 def _advice(error: OSError) -> str:
     return " (ulimit -n says how many files may be open)" if error.errno == errno.EMFILE else ""
-
-
-def _error_file(folder: str) -> str:
-    return os.path.join(folder, "error.json") if folder else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import select
 import signal
+import socket
 import sys
 
 from relight.shell.signals import noted
@@ -22,32 +22,50 @@ PATIENCE_S = 5.0  # how long a fresh child may take to be in a group of its own
 
 
 class Forked:
-    """A child with the environment and the streams of a worker, in a session of its own."""
+    """A child with the environment and the streams of a worker, in a session of its own.
+
+    It makes its call only once `protect` has been told of it: the mark in its environment is one that /proc does not
+    show, so before that nobody would end it if the agent were killed.
+    """
 
     def __init__(
-        self, call: Callable[[], None], environment: dict[str, str], stdout: int | None, stderr: int | None
+        self,
+        call: Callable[[], None],
+        environment: dict[str, str],
+        stdout: int | None,
+        stderr: int | None,
+        protect: Callable[[int], None],
     ) -> None:
-        ready, tell = os.pipe()
+        ours, theirs = socket.socketpair()
 
         def body() -> None:
             os.setsid()
-            os.write(tell, b".")
+            ours.close()
+            with theirs:
+                theirs.send(b".")
+                begins = theirs.recv(1)
+            if not begins:  # the agent is gone
+                os._exit(1)
             _settle(environment, stdout, stderr)
             call()
 
-        try:
+        with ours, theirs:
             self._process = multiprocessing.get_context("fork").Process(target=body)
             self._process.start()
-            # Signals go to groups, so nobody may hear of this child before it has one.
-            poll = select.poll()  # not select(), which knows no descriptor above 1023
-            poll.register(ready, select.POLLIN)
-            poll.poll(PATIENCE_S * 1000)
-        finally:
-            os.close(ready)
-            os.close(tell)
-        assert self._process.pid is not None
-        self.pid = self._process.pid
-        self._status: int | None = None
+            assert self._process.pid is not None
+            self.pid = self._process.pid
+            self._status: int | None = None
+            theirs.close()
+            ours.settimeout(PATIENCE_S)
+            try:
+                ours.recv(1)  # signals go to groups, so nobody may hear of this child before it has one
+            except TimeoutError:
+                pass
+            protect(self.pid)
+            try:
+                ours.send(b".")
+            except OSError:  # it has ended already
+                pass
 
     def wait(self) -> int:
         if self._status is None:

@@ -5,7 +5,8 @@ ends, and the guardian kills every process group it was told of; then whatever c
 environment, which finds those that left their group by setsid or a double fork. It is a /bin/sh of about one
 megabyte, started in half a millisecond, in a session and with an environment of its own, so that neither Ctrl-C
 nor another guardian takes it for a worker. PR_SET_PDEATHSIG would not do: it reaches no grandchildren. Should the
-guardian itself be killed, the agent starts another and tells it all that this one knew.
+guardian itself be killed, the agent starts another and tells it all that this one knew. Where there is none, or
+none any more, the user is told.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from relight.shell.exits import exit_descriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relight.shell.loop import Loop
 
 MARK = "RELIGHT_AGENT"  # the variable that carries the mark in the workers' environment
 MOST_LIVES = 8  # what kills a guardian so often will kill the next one too
+WITHOUT = "should relight itself be killed, its workers may outlive it"
 
 _SCRIPT = r"""
 trap '' HUP INT QUIT TERM TSTP USR1 USR2
@@ -63,22 +67,19 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 class Guardian:
-    """The agent's end of the pipe."""
+    """The agent's end of the pipe. `tell` hears, as a sentence, that there is no guardian or none any more."""
 
-    def __init__(self, mark: str, loop: Loop) -> None:
+    def __init__(self, mark: str, loop: Loop, tell: Callable[[str], object]) -> None:
         self._mark = mark
         self._loop = loop
+        self._say = tell
         self._known: list[str] = []  # what the next guardian would have to be told
         self._lives = 0
         self._begin()
 
     @property
-    def watches(self) -> bool:
-        """Whether there is a guardian at all."""
-        return self._process is not None
-
-    @property
     def pid(self) -> int:
+        """0 if there is none."""
         return self._process.pid if self._process else 0
 
     def protect(self, group: int) -> None:
@@ -128,7 +129,8 @@ class Guardian:
                 env={"PATH": "/usr/bin:/bin"},
                 start_new_session=True,
             )
-        except OSError:  # no /bin/sh, or no room for another process
+        except OSError as error:  # no /bin/sh, or no room for another process
+            self._say(f"no guardian could be started ({error.strerror}): {WITHOUT}")
             return None
 
     def _end(self) -> None:
@@ -142,11 +144,13 @@ class Guardian:
     def _died(self) -> None:
         """Someone killed it, or it does not listen and was killed: another one takes over."""
         self._end()
-        if self._lives < MOST_LIVES:
-            self._hang_up()
-            self._begin()
-            for line in self._known:
-                self._tell(line)
+        if self._lives == MOST_LIVES:
+            self._say(f"the guardian has died {MOST_LIVES} times and is not started again: {WITHOUT}")
+            return
+        self._hang_up()
+        self._begin()
+        for line in self._known:
+            self._tell(line)
 
     def _hang_up(self) -> None:
         _pipes.discard(self._pipe)

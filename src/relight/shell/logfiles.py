@@ -14,7 +14,7 @@ from relight.core.names import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from relight.core.launch import Output
 
@@ -24,16 +24,21 @@ NAME_LIMIT = 200  # a file name may have 255 bytes
 
 
 class RunFolder:
-    """Where one run of the launcher keeps its files."""
+    """Where one run of the launcher keeps its files. `announce` hears of each temporary folder before there is one."""
 
-    def __init__(self, output: Output, run_id: str, temporary: str) -> None:
+    def __init__(
+        self, output: Output, run_id: str, temporary: str, announce: Callable[[str], object] = lambda _path: None
+    ) -> None:
         self._parent = temporary  # where temporary folders go
+        self._announce = announce
         self._keeps = output.keeps_files
-        self._private: list[str] = []  # temporary folders of ours, outermost first
+        self._private: list[str] = []  # temporary folders of ours, in the order in which they were made
         self.path = ""
         if self._keeps:
             base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary(temporary)
             self.path = os.path.join(base, f"{_as_name(run_id)}_{os.urandom(4).hex()}")
+            if not output.log_dir:
+                self._own(self.path)
             try:
                 os.makedirs(self.path, mode=0o700)
             except OSError as error:
@@ -41,13 +46,6 @@ class RunFolder:
                     f"--log-dir {output.log_dir}: {error.strerror}",
                     "a folder that can be made and written to",
                 ) from None
-            if not output.log_dir:
-                self._private.append(self.path)
-
-    @property
-    def private(self) -> list[str]:
-        """Temporary folders of ours, outermost first: they go when they are empty."""
-        return self._private
 
     def socket_path(self) -> str:
         """Where the workers' socket may be: short enough for the kernel, and private."""
@@ -89,6 +87,7 @@ class RunFolder:
 
     def _temporary(self, parent: str) -> str:
         path = os.path.join(parent, f"relight_{os.urandom(4).hex()}")
+        self._own(path)
         try:
             os.mkdir(path, mode=0o700)
         except OSError as error:
@@ -96,8 +95,11 @@ class RunFolder:
                 f"no temporary folder can be made in {parent}: {error.strerror}",
                 "TMPDIR=<a folder that can be written to> relight ...",
             ) from None
-        self._private.insert(0, path)
         return path
+
+    def _own(self, path: str) -> None:
+        self._private.append(path)
+        self._announce(path)
 
 
 def _drop_empty_logs(folder: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from relight.core.names import never
+from relight.core.names import never, visible
 from relight.core.streams import Route, Streams, prefix, route
 from relight.core.values import value
 from relight.shell.clock import monotonic
@@ -69,7 +69,7 @@ class Outlets:
 
     def say(self, text: str) -> None:
         """A line of relight's own, on stderr. Never waits for the console."""
-        line = f"{text}\n".encode(errors="backslashreplace")
+        line = f"{visible(text)}\n".encode(errors="backslashreplace")
         if self._pump is not None:
             self._pump.say(line)
             return
@@ -189,6 +189,8 @@ class Outlets:
         if self._pump is None:
             from relight.shell.tee import Pump
 
+            if self._err.wants_writing:  # what was said before is the pump's to bring out, as the consoles are now
+                self._loop.unwatch(self._err.fileno())
             self._pump = Pump(self._out, self._err)
             self._loop.watch(self._pump.fileno(), self._carried)
         output = self._output

@@ -14,7 +14,7 @@ from relight.shell.exits import exit_descriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from relight.shell.forked import Forked
     from relight.shell.guardian import Guardian
@@ -125,11 +125,10 @@ class Processes:
         try:
             if order.cpus:
                 os.sched_setaffinity(0, order.cpus)  # inherited across the start, then taken back
-            process = _begin(order)
+            process = _begin(order, self._guardian.protect)
         finally:
             if before is not None:
                 os.sched_setaffinity(0, before)
-        self._guardian.protect(process.pid)
         self._running[order.local_rank] = process
         self._groups[order.local_rank] = process.pid
         descriptor = exit_descriptor(process.pid)
@@ -150,12 +149,12 @@ class Processes:
             os.close(descriptor)
 
 
-def _begin(order: Order) -> subprocess.Popen[bytes] | Forked:
+def _begin(order: Order, protect: Callable[[int], None]) -> subprocess.Popen[bytes] | Forked:
     if callable(order.command):
         from relight.shell.forked import Forked
 
-        return Forked(order.command, order.environment, order.stdout, order.stderr)
-    return subprocess.Popen(
+        return Forked(order.command, order.environment, order.stdout, order.stderr, protect)
+    process = subprocess.Popen(
         order.command,
         env=order.environment,
         stdout=order.stdout,
@@ -163,6 +162,20 @@ def _begin(order: Order) -> subprocess.Popen[bytes] | Forked:
         pass_fds=order.keeps,
         start_new_session=True,
     )
+    protect(process.pid)
+    return process
+
+
+def reap_strangers(mine: Container[int]) -> None:
+    """As the first process of a container: ended orphans that nobody else waits for, until one of ours is next."""
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in mine:
+            return
+        os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _any_alive(group: int) -> bool:

@@ -6,12 +6,14 @@ import errno
 import os
 import socket
 
+from relight.core.names import UsageError
 from relight.core.room import Conversation, Fact, Hello, Nonsense, greeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from relight.shell.logfiles import RunFolder
     from relight.shell.loop import Loop
 
 MOST_GUESTS = 1024
@@ -105,6 +107,21 @@ class Room:
         if self._shut:
             self._shut = False
             self._loop.watch(self._door.fileno(), self._let_in)
+
+
+def open_room(loop: Loop, folder: RunFolder, on_fact: Callable[[Hello, Fact], None]) -> Room:
+    """The room in the run's folder, or in a temporary one where that file system has no sockets."""
+    try:
+        return Room(loop, folder.socket_path(), on_fact)
+    except OSError:
+        path = folder.other_socket_path()
+    try:
+        return Room(loop, path, on_fact)
+    except OSError as error:
+        raise UsageError(
+            f"the workers' socket cannot be made at {path}: {error.strerror}",
+            "TMPDIR=<a folder that can be written to> relight ...",
+        ) from None
 
 
 def _greet(guest: socket.socket) -> None:

@@ -13,12 +13,13 @@ import socket
 from collections import deque
 
 from relight.core.names import UsageError, never
-from relight.core.tcpstore import Close, Limits, More, Send, WorkerStore
+from relight.core.tcpstore import Close, More, Send, WorkerStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from relight.core.storewire import Limits
     from relight.shell.loop import Loop
 
     Place = tuple[int, str, int]  # family, address, scope

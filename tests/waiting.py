@@ -1,0 +1,31 @@
+"""Waiting for what a test is about, never without an end, and seeing whether a process lives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from relight.shell.clock import monotonic
+from relight.shell.loop import Loop
+
+DEADLINE_S = 10.0
+
+
+def until(condition: Callable[[], object], what: str, loop: Loop | None = None) -> None:
+    """Waits until a condition holds, turning a loop if there is one. Says what for, if it never does."""
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {DEADLINE_S:g} s for {what}"
+        if loop is None:
+            time.sleep(0.005)
+        else:
+            loop.wait(monotonic() + 0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is more than a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except FileNotFoundError:
+        return False
