@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin
 
-.PHONY: demo test everyday slow soak lint types coverage bench format
+.PHONY: demo test everyday slow soak lint types coverage mutants bench format
 
 demo: $(VENV)/torch  ## the main job: four workers train, one is killed, the job carries on
 	$(RUN)/python examples/demo.py
@@ -33,6 +33,9 @@ coverage: $(VENV)/dev  ## the core, branch by branch, from the tests of the core
 	$(RUN)/python -m coverage run -m pytest tests/core tests/transcripts tests/simulation
 	$(RUN)/python -m coverage report --fail-under=100
 
+mutants: $(VENV)/mutants  ## every small change to the core is noticed by its tests, or listed with a reason
+	$(RUN)/python tests/mutation.py
+
 bench: $(VENV)/torch  ## the README's table, beside torchrun, on this machine
 	$(RUN)/python -m benchmarks
 
@@ -57,6 +60,10 @@ $(VENV)/dev: $(VENV)/bin/python pyproject.toml requirements-dev.txt
 	$(RUN)/pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	$(RUN)/pip install --quiet --disable-pip-version-check --editable .
 	$(COMPILE)
+	touch $@
+
+$(VENV)/mutants: $(VENV)/dev requirements-mutants.txt
+	$(RUN)/pip install --quiet --disable-pip-version-check --requirement requirements-mutants.txt
 	touch $@
 
 $(VENV)/clients: $(VENV)/torch $(VENV)/dev tests/clients/requirements.txt

@@ -66,6 +66,16 @@ def test_complexes_are_dealt_largest_first_and_round_robin() -> None:
     assert [spell_cpus(cpus) for cpus in sets] == ["2-3,18-19", "1,17", "2-3,18-19"]
 
 
+def test_as_many_accelerators_as_cores_get_one_core_each() -> None:
+    sets = cpu_sets(Binding.EXCLUSIVE, two_sockets((0, 0, 0, 0)), 4)
+    assert [spell_cpus(cpus) for cpus in sets] == ["0,16", "1,17", "2,18", "3,19"]
+
+
+def test_complexes_of_one_size_are_dealt_by_their_own_numbers() -> None:
+    sets = cpu_sets(Binding.CORE_COMPLEX, two_sockets((0, 0), frozenset({2, 3, 16, 17})), 2)
+    assert [spell_cpus(cpus) for cpus in sets] == ["16-17", "2-3"]
+
+
 def test_only_allowed_cpus_are_given() -> None:
     sets = cpu_sets(Binding.SOCKET, two_sockets((0,), frozenset({1, 6, 9})), 1)
     assert sets == ((1, 6),)

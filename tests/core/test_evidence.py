@@ -59,6 +59,7 @@ def test_a_cgroup_that_could_not_be_read_before_proves_nothing() -> None:
         (1 << 20, "1.0 MiB"),
         (1536 << 20, "1.5 GiB"),
         (2 << 40, "2.0 TiB"),
+        (1000 << 40, "1000.0 TiB"),
     ],
 )
 def test_sizes_are_spelled_for_people(size: int, text: str) -> None:

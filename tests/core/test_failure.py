@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,11 @@ AT_EXIT = "[rank3]:[W1118 ProcessGroup.cpp:1250] Warning: WARNING: destroy_proce
         (None, ("step 1", "  loss: 3", "step 2"), ""),
         (None, ("note: not a traceback", "two words: said later"), "two words: said later"),
         (None, (*TRACEBACK[:3], " indented by one", "KeyError: 'x'"), "KeyError: 'x'"),
+        (None, (*TRACEBACK[:3], " indented by one", "KeyboardInterrupt"), "KeyboardInterrupt"),
+        (None, (*TRACEBACK, "Goodbye"), "ValueError: boom"),
+        (None, (*FROM_TORCH[:3], "[rank3]: KeyError: [1]: 2"), "KeyError: [1]: 2"),
+        (None, (*TRACEBACK[:3], "ValueError:", "note: more"), "ValueError:"),
+        (None, (*TRACEBACK[:3], "struct.error: too short", "note: more"), "struct.error: too short"),
         (None, ("[rankless]: a: b",), "[rankless]: a: b"),
     ],
 )  # fmt: skip
@@ -212,6 +218,10 @@ def by_torch(message: object = "E: x", **extra: object) -> bytes:
         (by_torch(timestamp="1e999"), Words("E: x")),
         (by_torch(timestamp=10**400), Words("E: x")),
         (by_torch(timestamp=True), Words("E: x")),
+        (by_torch(timestamp=10**9), Words("E: x")),
+        (by_torch(timestamp=10**9 + 1), Words("E: x", "", 1e9 + 1)),
+        (by_torch(timestamp=10**10 - 1), Words("E: x", "", 1e10 - 1)),
+        (by_torch(timestamp=10**10), Words("E: x")),
         (by_torch(message=None), Words("")),
         (by_torch(message=["a", 1]), Words("['a', 1]")),
         (by_torch(message="a\ud800"), Words("a\\ud800")),
@@ -321,7 +331,16 @@ def test_what_torch_writes_is_read_here(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("code", "returned", "ok"),
-    [(-6, True, True), (-11, True, True), (-6, False, False), (-9, True, False), (-15, True, False), (1, True, False)],
+    [
+        *(
+            (-crash, True, True)
+            for crash in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
+        ),
+        (-6, False, False),
+        (-9, True, False),
+        (-15, True, False),
+        (1, True, False),
+    ],
 )
 def test_only_a_crash_after_the_script_had_returned_is_forgiven(code: int, returned: bool, ok: bool) -> None:
     worker = WorkerEnd(0, 0, 100, ExitStatus(code), 1e9, returned=returned)

@@ -223,6 +223,7 @@ def test_a_failure_spends_a_restart_until_none_is_left() -> None:
     bench.say("n1", Standing.BROKEN, 3.0)
     assert (bench.view.verdict, bench.view.restarts) == (Verdict.FAILED, 1)
     assert bench.view.reason == "n1 failed; 1 of 1 restarts used"
+    assert bench.view.cause == Cause("n1", "n1 failed")
 
 
 @pytest.mark.parametrize("standing", [Standing.BROKEN, Standing.DONE])
@@ -368,6 +369,43 @@ def test_too_few_nodes_are_waited_for_for_a_while(at: float, ended: bool) -> Non
     assert (bench.view.verdict is Verdict.FAILED) == ended
     if ended:
         assert bench.view.reason == "waiting for nodes; only 1 of 2 nodes came within 60 s"
+
+
+def test_a_job_that_too_few_come_back_to_ends_with_the_cause_of_its_last_round() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 2, Budget(1), join_timeout_s=60.0))
+    cause = Cause("n1", "rank 0 exited with 1")
+    bench.say("n1", Standing.BROKEN, 1.0, cause=cause)
+    bench.say("n1", Standing.LEFT, 2.0)
+    bench.job.tick(61.0)
+    assert (bench.view.verdict, bench.view.cause) == (Verdict.FAILED, cause)
+    assert bench.view.reason == f"{cause.sentence}; only 1 of 2 nodes came within 60 s"
+
+
+@pytest.mark.parametrize(
+    ("node", "standing", "life", "reason"),
+    [
+        ("n3", Standing.READY, "n3#1", "n3 joined"),
+        ("n2", Standing.READY, "n2#1", "n2 could not hear the coordinator and ended its workers"),
+        ("n2", Standing.READY, "n2#2", "n2 was started anew"),
+        ("n2", Standing.LEAVING, "n2#1", "n2 is leaving"),
+        ("n2", Standing.LEFT, "n2#1", "n2 left"),
+    ],
+)
+def test_too_few_are_waited_for_from_the_moment_at_which_the_round_was_broken_off(
+    node: str, standing: Standing, life: str, reason: str
+) -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 3, join_timeout_s=60.0))
+    bench.say(node, standing, 2.0, life=life)
+    assert (gathering(bench), bench.view.reason) == (True, reason)
+    bench.say("n3", Standing.LEFT, 3.0)
+    bench.say("n2", Standing.LEFT, 3.0, life=life if node == "n2" else "")
+    assert bench.job.wake_at() == 62.0
+
+
+def test_a_lease_may_be_over_before_the_waiting_is() -> None:
+    bench = Bench(JobRules(2, 2, lease_s=10.0, join_timeout_s=60.0))
+    bench.say("n1", at=1.0)
+    assert bench.job.wake_at() == 11.0
 
 
 def test_enough_nodes_that_only_end_their_workers_are_waited_for_longer() -> None:

@@ -45,6 +45,14 @@ def test_an_unfinished_line_waits_for_its_end() -> None:
     assert scene.text == b"[A]:one\n[B]:three\n[A]:two\n"
 
 
+@pytest.mark.parametrize("before", [b"", b"one\n", b"\r1%\n"])
+def test_an_unfinished_line_is_shown_after_some_quiet_whatever_came_before(before: bytes) -> None:
+    scene = Scene().say("A", before)
+    shown = scene.text
+    assert scene.say("A", b"tail").after(QUIET_S).text == shown + b"[A]:tail"
+    assert Scene().say("A", before + b"tail").after(QUIET_S).text == shown + b"[A]:tail"
+
+
 def test_an_unfinished_line_is_shown_after_some_quiet() -> None:
     scene = Scene().say("A", b"password: ").after(QUIET_S - 0.01)
     assert scene.text == b""
@@ -157,6 +165,42 @@ def test_a_bar_with_its_return_behind_it_is_a_bar_too() -> None:
     assert scene.say("A", b"20%\r").say("A", b"30").say("A", b"%\n").text == b"[A]:10%\n[A]:30%\n"
 
 
+@pytest.mark.parametrize("parts", [(b"1%\r2\n",), (b"1%\r2", b"\n"), (b"1%\r", b"2\n"), (b"1%", b"\r2\n")])
+def test_a_state_may_be_a_single_letter(parts: tuple[bytes, ...]) -> None:
+    scene = Scene()
+    for part in parts:
+        scene.say("A", part)
+    assert scene.text == b"[A]:2\n"
+
+
+def test_a_bar_of_two_states_is_a_bar_before_its_line_ends() -> None:
+    assert Scene().say("A", b"1%\r2").after(QUIET_S).text == b"[A]:2\n"
+
+
+def test_each_new_state_of_a_bar_has_its_own_time() -> None:
+    scene = Scene(terminal=True).say("A", b"10%\r")
+    assert scene.workers["A"].wake_at() == scene.now + BAR_S
+    scene.after(BAR_S)
+    assert scene.workers["A"].wake_at() is None
+    scene.after(5.0).say("A", b"20%\r")
+    assert scene.workers["A"].wake_at() == scene.now + BAR_S
+
+
+def test_states_that_were_replaced_are_forgotten() -> None:
+    scene = Scene()
+    for _ in range(10):
+        scene.say("A", b"\r" + b"X" * (LONGEST // 3) + b"\r" + b"X" * (LONGEST // 3))
+    assert scene.text == b""
+
+
+def test_the_line_after_a_bar_on_a_terminal_is_the_next_one() -> None:
+    assert Scene(terminal=True).say("A", b"\r1%\n").say("B", b"b\n").text == b"[A]:1%\n[B]:b\n"
+
+
+def test_a_line_that_says_what_the_bar_before_it_said_is_shown() -> None:
+    assert Scene().say("A", b"\r1%").after(QUIET_S).say("A", b"\n").say("A", b"1%\n").text == b"[A]:1%\n[A]:1%\n"
+
+
 def test_an_erased_bar_does_not_erase_its_prefix() -> None:
     assert Scene().say("A", b"\r 50%\r     \rafterwards\n").text == b"[A]:afterwards\n"
     assert Scene().say("A", b"\r 50%\r     \r\n").text == b"[A]: 50%\n"
@@ -177,6 +221,9 @@ def test_a_bar_is_cut_to_the_width_of_the_terminal_until_it_ends() -> None:
     scene = Scene(terminal=True, columns=12).say("A", b"\r" + "█████████".encode()).after(BAR_S)
     assert scene.text.decode() == "[A]:███████"
     assert scene.say("A", b"\n").text.decode() == "[A]:███████\r[A]:█████████\x1b[K\n"
+    broken = Scene(terminal=True, columns=8).say("A", b"\r" + b"\xff" * 9).after(BAR_S)
+    assert broken.text == b"[A]:\xff\xff\xff"
+    assert Scene(terminal=True, columns=3).say("A", b"\r100%").after(BAR_S).text == b"[A]:"
     coloured = b"\x1b[32m" + b"x" * 20 + b"\x1b[0m"
     assert Scene(terminal=True, columns=12).say("A", b"\r" + coloured).after(BAR_S).text == b"[A]:" + coloured
 
@@ -187,6 +234,15 @@ def test_a_bar_too_long_to_remember() -> None:
     assert scene.say("A", b"\nb\n").text.endswith(b"xx\n[A]:b\n")
     scene = Scene().say("A", b"\r" + b"x" * (LONGEST + 1)).say("B", b"b\n").say("A", b"\n")
     assert scene.text.endswith(b"xx\n[B]:b\n")
+
+
+def test_a_screen_is_no_terminal_and_of_any_width_unless_told() -> None:
+    screen = Screen()
+    assert (screen.terminal, screen.columns, screen.owner) == (False, 0, None)
+
+
+def test_the_numbers_are_those_that_the_rules_name() -> None:
+    assert (QUIET_S, PATIENCE_S, BAR_S, BAR_LINE_S, LONGEST) == (0.2, 1.0, 0.1, 1.0, 256 * 1024)
 
 
 def test_nothing_is_due_before_its_time() -> None:
@@ -264,6 +320,18 @@ def test_lines_with_a_needle_are_found_whole() -> None:
     assert (picker.end(), picker.end()) == (b"[A]:loss=2\n", b"")
 
 
+def test_all_lines_with_a_needle_are_found_at_once() -> None:
+    picker = Picker(b"[A]:", (b"loss",))
+    assert picker.feed(b"loss=1\nloss=2\n") == b"[A]:loss=1\n[A]:loss=2\n"
+    assert picker.feed(b"loss" + b"x" * (LONGEST - 4)) == b""
+
+
+def test_an_empty_needle_finds_every_line_and_no_other() -> None:
+    picker = Picker(b"[A]:", (b"",))
+    assert picker.feed(b"a\n\nb\nc") == b"[A]:a\n[A]:\n[A]:b\n"
+    assert picker.end() == b"[A]:c\n"
+
+
 def test_of_a_bar_the_last_state_with_a_needle_is_taken() -> None:
     picker = Picker(b"", (b"loss", b"a\rb"))
     assert picker.feed(b"\rloss=1\rloss=2\rgone\n") == b"loss=2\n"
@@ -275,6 +343,9 @@ def test_a_line_too_long_to_remember_counts_as_several() -> None:
     found = picker.feed(b"needle" + b"x" * LONGEST)
     assert found == b"needle" + b"x" * LONGEST + b"\n"
     assert picker.feed(b"y" * 10 + b"\n") == b""
+    assert picker.feed(b"needle\nneedle" + b"x" * LONGEST) == b"needle\nneedle" + b"x" * LONGEST + b"\n"
+    prefixed = Picker(b"[A]:", (b"needle",))
+    assert prefixed.feed(b"needle" + b"x" * LONGEST) == b"[A]:needle" + b"x" * LONGEST + b"\n"
 
 
 # How long to let small writes gather.
@@ -292,3 +363,28 @@ def test_a_steady_stream_gathers_for_longer_and_longer() -> None:
     assert pace.after(0.0, 0.3) == pace.MOST_S
     assert pace.after(0.0, 0.6) == 0.0
     assert pace.after(0.0, 0.01) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "fullness", "pause_s"),
+    [
+        (Pace.RARE_S, 0.0, 0.0),
+        (Pace.RARE_S / 2, 0.25, Pace.MOST_S),
+        (0.0, 0.251, Pace.FIRST_S),
+        (0.0, 0.5, Pace.FIRST_S),
+        (0.0, 0.501, 0.0),
+    ],
+)
+def test_when_the_pause_grows_stays_and_ends(waited_s: float, fullness: float, pause_s: float) -> None:
+    pace = Pace()
+    for _ in range(4):
+        pace.after(0.0, 0.0)
+    for _ in range(3):
+        paused = pace.after(waited_s, fullness)
+    assert paused == pause_s
+
+
+def test_after_a_rare_line_a_stream_has_to_prove_itself_anew() -> None:
+    pace = Pace()
+    pace.after(1.0, 0.0)
+    assert [pace.after(0.0, 0.0) for _ in range(4)] == [0.0, 0.0, 0.0, pace.FIRST_S]

@@ -8,7 +8,7 @@ import pytest
 
 from relight.core.documents import JobView, Phase, Standing, Verdict
 from relight.core.ending import KILL_WAIT_S
-from relight.core.failure import Words, WorkerEnd
+from relight.core.failure import Cause, Words, WorkerEnd
 from relight.core.names import ExitStatus
 from relight.core.node import HURRY_S, Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.roster import Applicant, Roster, seat
@@ -59,9 +59,11 @@ def end(node: Node, local_rank: int, code: int, now: float = 1.0, others: bool =
 
 
 def test_a_new_node_is_ready_and_has_seen_nothing() -> None:
-    report = new().report(3.0)
+    node = new()
+    report = node.report(3.0)
     assert (report.node, report.life, report.seen, report.round) == ("n1", "one", -1, -1)
     assert (report.standing, report.sent_at, report.cause) == (Standing.READY, 3.0, None)
+    assert (node.ends, node.stop_signals) == ({}, [])
 
 
 def test_a_round_that_seats_it_starts_its_workers() -> None:
@@ -181,6 +183,15 @@ def test_what_a_group_leaves_behind_is_waited_for() -> None:
     assert standing(node) is Standing.READY
 
 
+def test_two_that_end_at_once_are_each_looked_after() -> None:
+    node = working(NodeRules(shutdown_timeout_s=3.0))
+    node.see(1.0, gather(2, 1), 1.0)
+    ends = [WorkerEnd(rank, rank, 100, ExitStatus(-TERM), 2.0) for rank in (0, 1)]
+    asked = [TellWorker(0, TERM, True), LookAtGroup(0), TellWorker(1, TERM, True), LookAtGroup(1)]
+    assert node.ended(2.0, [(end, True) for end in ends]) == asked
+    assert node.looked(4.0, 1, True) == [TellWorker(1, KILL, True), LookAtGroup(1)]
+
+
 def test_it_offers_a_port_for_the_store() -> None:
     node = new()
     node.offer(29500)
@@ -221,7 +232,8 @@ def test_three_signals() -> None:
     assert node.wake_at() == 31.0
     assert node.stop(2.0, signal.SIGINT) == [TellWorker(rank, TERM, False) for rank in both]
     assert node.wake_at() == 2.0 + HURRY_S
-    assert node.stop(3.0, signal.SIGINT) == [TellWorker(rank, KILL, True) for rank in both]
+    assert node.stop(3.0, TERM) == [TellWorker(rank, KILL, True) for rank in both]
+    assert node.stop_signals == [signal.SIGINT, signal.SIGINT, TERM]
     end(node, 0, -KILL)
     assert end(node, 1, -KILL) == [Leave(Verdict.STOPPED, "stopped by a signal")]
 
@@ -250,6 +262,14 @@ def test_a_worker_that_nothing_ends_is_given_up() -> None:
     assert node.wake_at() == 4.0 + KILL_WAIT_S
     reason = "local rank 1 cannot be killed: it is stuck in the kernel"
     assert node.tick(4.0 + KILL_WAIT_S) == [Leave(Verdict.FAILED, reason)]
+
+
+def test_all_that_nothing_ends_are_named() -> None:
+    node = working()
+    node.see(1.0, gather(2, 1), 1.0)
+    node.tick(31.0)
+    reason = "local rank 0, 1 cannot be killed: it is stuck in the kernel"
+    assert node.tick(31.0 + KILL_WAIT_S) == [Leave(Verdict.FAILED, reason)]
 
 
 # -- the fence ----------------------------------------------------------------------------------------------
@@ -335,7 +355,7 @@ def test_what_no_end_of_a_worker_tells_breaks_the_round_with_its_own_sentence() 
     node.fail("local rank 1 was stuck in the kernel")
     report = node.report(2.0)
     assert report.standing is Standing.BROKEN
-    assert report.cause is not None and report.cause.sentence == "local rank 1 was stuck in the kernel"
+    assert report.cause == Cause("n1", "local rank 1 was stuck in the kernel")
 
 
 # -- a pause ------------------------------------------------------------------------------------------------

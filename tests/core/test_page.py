@@ -179,6 +179,26 @@ def test_a_worker_that_raised_and_was_then_ended_by_relight_failed_as_well() -> 
     assert "afterwards   1 worker failed as well (rank 1); relight ended 1 other" in page
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([0, 0], "2 workers had finished"),
+        ([1] * 12, "12 workers exited with 1 (ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)"),
+        ([1] * 13, "13 workers exited with 1 (ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 1 more)"),
+    ],
+)
+def test_the_others_are_counted(others: list[int], said: str) -> None:
+    page = for_people(story(end(0, 1), *(end(rank, code, T + 1) for rank, code in enumerate(others, 1))))
+    assert page.endswith(f"\n  afterwards   {said}")
+
+
+@pytest.mark.parametrize(
+    ("lead", "said"), [(0.0049, "4.9 ms"), (0.004949, "4.9 ms"), (0.005, "0.01 s"), (0.126, "0.13 s")]
+)
+def test_a_short_lead_is_told_in_milliseconds(lead: float, said: str) -> None:
+    assert f", {said} before any other\n" in for_people(story(end(0, 1, 0.0), end(1, 1, lead)))
+
+
 def test_a_worker_that_told_of_its_steps_is_shown_with_the_last_one() -> None:
     assert "how          exit code 1 after step 1200" in for_people(story(end(0, 1, step=1200)))
 
@@ -192,6 +212,7 @@ def test_the_report_for_programs_tells_the_same() -> None:
         evidence="1 out-of-memory kill",
         report="report.json",
     )
+    assert as_json(told).startswith(b'{\n "relight_report": 1,\n')
     document = json.loads(as_json(told))
     assert document == for_programs(told)
     workers = document.pop("workers")
@@ -214,6 +235,7 @@ def test_the_report_for_programs_tells_the_same() -> None:
     assert (workers[1]["message"], workers[1]["traceback"]) == (BOOM.message, BOOM.callstack)
     assert (workers[1]["failed_at"], workers[1]["ended_at"]) == (T, T + 1)
     assert (workers[1]["error_file"], workers[1]["stderr_file"]) == (ERROR_FILE, None)
+    assert [worker["signal"] for worker in workers] == ["SIGKILL", None, "SIGTERM", None]
 
 
 @pytest.mark.parametrize(
@@ -290,6 +312,8 @@ Root Cause (first observed failure):
 def test_captured_stderr_stands_in_for_a_traceback() -> None:
     block = for_grep(story(end(0, 1, tail=("Traceback:", "  here", "KeyError: 'x'"))), CLOCK)
     assert "  traceback : Traceback:\n    here\n  KeyError: 'x'\n=====" in block
+    own = for_grep(story(end(0, 1, words=BOOM)), CLOCK)
+    assert "  traceback : Traceback (most recent call last):\n  ValueError: boom\n  second line\n" in own
     silent = for_grep(story(end(0, 1, tail=("nothing to learn",), words=Words(""), error_file="e")), CLOCK)
     assert f"  error_file: e\n  traceback : {HELP}\n" in silent
 
@@ -300,6 +324,11 @@ def test_a_cause_on_another_node_is_shown_with_its_node() -> None:
     root = block.partition("Root Cause (first observed failure):\n")[2]
     assert root.startswith("[0]:\n  time      : then\n  host      : n2\n  rank      : 7 (local_rank: 7)\n")
     assert "rank      : 0 (local_rank: 0)" in block
+
+
+def test_a_time_that_is_not_known_is_left_empty() -> None:
+    block = for_grep(story(end(0, 1), cause=cause_of("n2", end(7, -9))), {})
+    assert block.count("  time      : \n") == 2
 
 
 @pytest.mark.parametrize("cause", [None, Cause("n1", "the workers could not be started")])
@@ -375,6 +404,8 @@ def test_the_block_is_torchruns_letter_for_letter(tmp_path: Path) -> None:
     ("job", "title"),
     [
         ("llama", 'relight: job "llama" failed in round 3'),
+        ("a-b-c-d-e", 'relight: job "a-b-c-d-e" failed in round 3'),
+        ("x" * 36, f'relight: job "{"x" * 36}" failed in round 3'),
         ("none", "relight: train.py failed in round 3"),
         ("", "relight: train.py failed in round 3"),
         ("dbedf7cd-1a0e-465b-a3c3-88fe420aa5ca", "relight: train.py failed in round 3"),

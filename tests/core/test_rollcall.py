@@ -22,6 +22,20 @@ from relight.core.tcpstore import WorkerStore
         (4, frozenset(), 3, "after 30 s, 1 of 4 workers has not reached init_process_group; the others wait there"),
         (4, frozenset(), 1, "after 30 s, 3 of 4 workers have not reached init_process_group; the others wait there"),
         (
+            14,
+            frozenset({0, 1}),
+            2,
+            "after 30 s, ranks 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 have not reached "
+            "init_process_group; the others wait there",
+        ),
+        (
+            15,
+            frozenset({0, 1}),
+            2,
+            "after 30 s, ranks 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13 and 1 more have not reached "
+            "init_process_group; the others wait there",
+        ),
+        (
             20,
             frozenset({0, 1}),
             2,

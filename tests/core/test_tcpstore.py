@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.storewire import ANSWERS_AT_ONCE, MAGIC, SHAPES, Limits
+from relight.core.storewire import ANSWERS_AT_ONCE, DIGITS, FIELD, MAGIC, SHAPES, Limits
 from relight.core.tcpstore import ENTRY, Close, More, Send, WorkerStore
 
 SMALL = Limits(key=8, value=64, keys=4, answer=100, memory=4000)
@@ -139,6 +139,8 @@ def why_closed(store: WorkerStore, client: int, request: bytes) -> str:
         pytest.param(set_(b"n", b" \t\v+12abc") + add(b"n", 1) + get(b"n"), i64(13) + s(b"13"), id="add, as C++ reads"),
         pytest.param(set_(b"n", b"1_0") + add(b"n", 1), i64(2), id="add, not as Python reads"),
         pytest.param(set_(b"n", b"%d" % (2**63 - 1)) + add(b"n", 1), i64(-(2**63)), id="add wraps"),
+        pytest.param(set_(b"n", b"%d" % -(2**63)) + add(b"n", -1), i64(2**63 - 1), id="add wraps downwards"),
+        pytest.param(set_(b"n", b"1".zfill(DIGITS)) + add(b"n", 1), i64(2), id="add, with many leading zeros"),
         pytest.param(check() + wait() + multi_get() + multi_set() + ping(1), YES + YES + struct.pack("<I", 1), id="0"),
         pytest.param(set_(b"a", b"1") + check(b"a", b"b"), NO, id="check, one missing"),
         pytest.param(set_(b"a", b"1") + wait(b"a", b"a"), YES, id="wait for what is there"),
@@ -191,6 +193,7 @@ def test_whoever_waits_for_a_key_hears_of_it_however_it_comes(request_: bytes) -
     assert store.received(1, wait(b"k")) == []
     assert Send(1, YES) in store.received(2, request_)
     assert store.received(2, set_(b"k", b"again")) == []
+    assert store._woken == []
 
 
 def test_a_refused_compare_set_wakes_nobody() -> None:
@@ -205,6 +208,13 @@ def test_all_who_wait_are_woken_each_once_all_its_keys_have_come() -> None:
     store.received(2, wait(b"b"))
     assert store.received(3, set_(b"a", b"")) == []
     assert store.received(3, delete(b"a") + set_(b"b", b"")) == [Send(3, i64(1)), Send(1, YES), Send(2, YES)]
+
+
+def test_a_barrier_takes_the_place_of_a_wait() -> None:
+    store = store_with(1, 2)
+    store.received(1, wait(b"a") + barrier(b"b", 2))
+    assert store.received(2, set_(b"a", b"")) == []
+    assert store.received(2, barrier(b"b", 2)) == [Send(2, YES), Send(1, YES)]
 
 
 def test_a_later_wait_takes_the_place_of_the_first() -> None:
@@ -265,8 +275,11 @@ def test_a_new_round_starts_with_nothing_and_nobody() -> None:
         (b"\5" + u64(5), "asked for 5 keys in one request, and 4 is the most"),
         (set_(b"n", b"abc") + add(b"n", 1), "counted on a key whose value is not a whole number of 64 bits"),
         (set_(b"n", b"9" * 19) + add(b"n", 1), "counted on a key whose value is not a whole number of 64 bits"),
+        (set_(b"n", b"%d" % 2**63) + add(b"n", 1), "counted on a key whose value is not a whole number of 64 bits"),
+        (set_(b"n", b"-%d" % (2**63 + 1)) + add(b"n", 1), "counted on a key whose value is not a whole number"),
         (set_(b"n", b"") + barrier(b"n", 1), "counted on a key whose value is not a whole number of 64 bits"),
         (set_(b"a", b"v" * 40) + multi_get(b"a", b"a", b"a"), "asked for 144 bytes in one answer, and 100 is the most"),
+        (append(b"a", b"v" * 64) + append(b"a", b"v" * 37) + get(b"a"), "asked for 109 bytes in one answer"),
         (append(b"a", b"v" * 60) * 2 + get(b"a"), "asked for 128 bytes in one answer, and 100 is the most"),
         (b"".join(add(b"k%d" % i, 0) for i in range(9)) + LIST_KEYS, "asked for 90 bytes"),
     ],
@@ -274,6 +287,17 @@ def test_a_new_round_starts_with_nothing_and_nobody() -> None:
 def test_nonsense_is_closed_with_a_reason(request_: bytes, why: str) -> None:
     limits = SMALL if "90 bytes" not in why else Limits(answer=89)
     assert why_closed(store_with(1, limits=limits), 1, request_).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (append(b"a", b"v" * 50) * 2 + get(b"a"), s(b"v" * 100)),
+        (set_(b"a", b"v" * 42) + multi_get(b"a", b"a"), s(b"v" * 42) * 2),
+    ],
+)
+def test_an_answer_may_be_as_large_as_it_may_be(request_: bytes, answer: bytes) -> None:
+    assert answers(store_with(1, limits=SMALL), 1, request_) == answer
 
 
 def test_a_number_of_a_million_digits_is_not_read() -> None:
@@ -324,6 +348,31 @@ def test_a_crowd_of_waiting_clients_counts() -> None:
     assert store.held == 0
 
 
+def test_a_crowd_at_a_barrier_counts() -> None:
+    store = store_with(*range(30), limits=SMALL)
+    said = [store.received(client, barrier(b"b", 99)) for client in range(30)]
+    assert [Close(18, FULL)] in said
+    assert store.held <= SMALL.memory
+
+
+@pytest.mark.parametrize(
+    ("request_", "size"),
+    [
+        (set_(b"k", b"v" * 50), ENTRY + 51),
+        (push(b"k", b"v" * 50), ENTRY + 51),
+        (append(b"k", b"v" * 25) * 2, ENTRY + 51),
+        (multi_set((b"k", b"v" * 50)), 2 * ENTRY + 51),  # it asks for more than it takes
+        (wait(b"k"), ENTRY + 1),
+        (compare_set(b"k", b"e", b"v" * 50)[:-1], 2 + 2 * FIELD + 57),  # two whole fields and most of a third
+    ],
+    ids=["set", "push", "append", "multi_set", "wait", "most of a compare_set"],
+)
+def test_memory_may_be_used_to_the_last_byte(request_: bytes, size: int) -> None:
+    fits, does_not = store_with(1, limits=Limits(memory=size)), store_with(1, limits=Limits(memory=size - 1))
+    assert fits.received(1, request_) == []
+    assert does_not.received(1, request_) == [Close(1, f"sent more than this store may hold, {size - 1} bytes in all")]
+
+
 def test_what_is_only_half_sent_counts_and_is_forgotten_with_its_client() -> None:
     store = store_with(*range(64), limits=Limits(memory=3000))
     request = multi_set((b"k" * 500, b"v" * 500))
@@ -356,6 +405,22 @@ def test_memory_is_given_back() -> None:
     assert store.held == 0
 
 
+def test_a_key_that_is_deleted_gives_back_its_own_memory() -> None:
+    store = store_with(1)
+    store.received(1, set_(b"a", b"12345") + set_(b"b", b"1") + delete(b"a"))
+    assert store.held == ENTRY + 2
+
+
+def test_as_much_as_is_answered_at_once_is_not_too_much() -> None:
+    store = store_with(1)
+    store.received(1, set_(b"a", bytes(ANSWERS_AT_ONCE // 2 - 8)))
+    answer = s(bytes(ANSWERS_AT_ONCE // 2 - 8))
+    for _ in range(2):
+        assert store.received(1, get(b"a") * 2 + get(b"a")[:5]) == [Send(1, answer * 2)]
+        assert store.received(1, get(b"a")[5:]) == [Send(1, answer)]
+        assert store.received(1, get(b"a") * 3) == [Send(1, answer * 3)]
+
+
 def test_who_asks_for_much_is_answered_in_turns() -> None:
     store = store_with(1)
     store.received(1, set_(b"a", bytes(ANSWERS_AT_ONCE // 2)))
@@ -365,6 +430,10 @@ def test_who_asks_for_much_is_answered_in_turns() -> None:
     assert store.received(1, b"") == [Send(1, answer * 2), More(1)]
     assert store.received(1, b"") == [Send(1, answer)]
     assert store.received(1, b"") == []
+    assert store.received(1, get(b"a") * 3 + NUM_KEYS) == [Send(1, answer * 2), More(1)]
+    assert store.received(1, b"") == [Send(1, answer + i64(1))]
+    assert store.received(1, get(b"a") * 2 + NUM_KEYS) == [Send(1, answer * 2), More(1)]
+    assert store.received(1, b"") == [Send(1, i64(1))]
     assert store.held == ENTRY + 1 + ANSWERS_AT_ONCE // 2
 
 
@@ -419,6 +488,13 @@ def test_it_does_not_matter_where_the_bytes_are_torn() -> None:
     for cut in range(len(WHOLE)):
         assert collected(fresh(), 1, [WHOLE[:cut], WHOLE[cut:]]) == EXPECTED, cut
     assert collected(fresh(), 1, [WHOLE[at : at + 1] for at in range(len(WHOLE))]) == EXPECTED
+
+
+@pytest.mark.parametrize("request_", [*CONVERSATION, check(), get(b""), compare_set(b"k", b"", bytes(9000))])
+def test_a_request_is_answered_as_soon_as_its_last_byte_has_come(request_: bytes) -> None:
+    answer = collected(fresh(), 1, [HELLO + request_ + b"\7"])[:-8]
+    assert collected(fresh(), 1, [HELLO, request_]) == answer
+    assert collected(fresh(), 1, [HELLO, *[request_[at : at + 1] for at in range(len(request_))]]) == answer
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=20))

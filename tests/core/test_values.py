@@ -138,3 +138,14 @@ def test_copies_are_equal(point: Point) -> None:
 
 def test_a_value_without_fields_survives_a_copy() -> None:
     assert copy.copy(Nothing()) == pickle.loads(pickle.dumps(Nothing())) == Nothing()
+
+
+def test_a_pickle_with_too_few_or_too_many_fields_is_refused() -> None:
+    for state in ((1, 2), (1, 2, "a", 4)):
+        with pytest.raises(ValueError, match="zip"):
+            object.__new__(Point).__setstate__(state)  # type: ignore[attr-defined]
+
+
+def test_values_that_differ_have_hashes_that_differ() -> None:
+    assert len({hash(one) for one in (Point(1), Point(2), Point(1, 2), Even(2), Spoken("2"), Nothing())}) == 6
+    assert hash(Even(2)) != hash(Spoken(2))  # type: ignore[arg-type]

@@ -132,7 +132,6 @@ class Lines:
     def _feed_slowly(self, data: bytes, now: float) -> tuple[bytes, ...]:
         """Line by line, for a stream that holds carriage returns."""
         *lines, tail = (bytes(self._pending) + data).split(b"\n")
-        self._pending.clear()
         shown = [self._finish(line) for line in lines]
         return (b"".join(shown), *self._keep(tail, now))
 
@@ -216,7 +215,8 @@ class Picker:
             self._rest.clear()
         self._rest += data[end:]
         if len(self._rest) > LONGEST:
-            whole += self.end()
+            whole += bytes(self._rest)
+            self._rest.clear()
         return self._found(whole)
 
     def end(self) -> bytes:

@@ -37,8 +37,11 @@ class Forked:
         protect: Callable[[int], None],
     ) -> None:
         ours, theirs = socket.socketpair()
+        # A signal to the child before it has let go of the agent's handlers would look like one to the agent.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
         def body() -> None:
+            _let_go_of_signals(mask)
             os.setsid()
             ours.close()
             with theirs:
@@ -51,7 +54,10 @@ class Forked:
 
         with ours, theirs:
             self._process = multiprocessing.get_context("fork").Process(target=body)
-            self._process.start()
+            try:
+                self._process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             assert self._process.pid is not None
             self.pid = self._process.pid
             self._status: int | None = None
@@ -82,12 +88,17 @@ class Forked:
             pass
 
 
-def _settle(environment: dict[str, str], stdout: int | None, stderr: int | None) -> None:
-    """Takes off what this child inherited from the agent."""
+def _let_go_of_signals(mask: set[int | signal.Signals]) -> None:
+    """Handles signals as a fresh interpreter does, and tells the agent of none."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if signal.getsignal(number) is noted:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _settle(environment: dict[str, str], stdout: int | None, stderr: int | None) -> None:
+    """Takes on what a worker has in place of what the agent has."""
     os.environ.clear()
     os.environ.update(environment)
     if stdout is not None:
