@@ -218,19 +218,22 @@ def test_run_path_works_without_relight_on_the_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inherited", "what"),
+    ("inherited", "what", "remedy"),
     [
-        ({"A": "b\0c"}, "the variable 'A' holds 'b\\x00c', and a NUL character ends a variable"),
-        ({"A\0": "b"}, "'A\\x00' is no name of a variable"),
-        ({"A=": "b"}, "'A=' is no name of a variable"),
-        ({"": "b"}, "'' is no name of a variable"),
-        ({7: "b"}, "7 is no name of a variable"),
-        ({"EPOCHS": 7}, "the variable 'EPOCHS' is 7, which is no text"),
+        (
+            {"A": "b\0c"},
+            "the variable 'A' holds 'b\\x00c', and a NUL character ends a variable",
+            "the same without it",
+        ),
+        ({"A\0": "b"}, "'A\\x00' is no name of a variable", 'environ={"NAME": "value"}'),
+        ({"A=": "b"}, "'A=' is no name of a variable", 'environ={"NAME": "value"}'),
+        ({"": "b"}, "'' is no name of a variable", 'environ={"NAME": "value"}'),
+        ({7: "b"}, "7 is no name of a variable", 'environ={"NAME": "value"}'),
+        ({"EPOCHS": 7}, "the variable 'EPOCHS' is 7, which is no text", "environ={'EPOCHS': '7'}"),
     ],
 )
-def test_an_environment_that_no_worker_can_have_is_refused(inherited: dict[Any, Any], what: str) -> None:
+def test_an_environment_that_no_worker_can_have_is_refused(inherited: dict[Any, Any], what: str, remedy: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_inherited(inherited)
-    assert caught.value.what == what
-    assert caught.value.remedy
+    assert (caught.value.what, caught.value.remedy) == (what, remedy)
     check_inherited(dict(os.environ))

@@ -105,6 +105,7 @@ def test_what_is_at_the_edge_is_accepted() -> None:
     assert Launch("t.py", nproc_per_node=10_000).nproc_per_node == 10_000
     assert Budget(0, intensity=0, period_s=0.1).intensity == 0
     assert replace(Launch("t.py"), run_id="x/y").run_id == "x/y"
+    assert Launch("t.py", signals=(35,)).signals == (35,)  # one that the kernel knows and Python has no name for
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5))

@@ -96,6 +96,12 @@ def test_it_is_asked_twice_in_a_round() -> None:
     assert call.call(1e9, store) is None
 
 
+def test_who_is_not_known_by_name_is_counted() -> None:
+    assert RollCall(4, 100.0).call(100.0 + SOON, holding((b"init/", b"3"))) == (
+        "after 30 s, 1 of 4 workers has not reached init_process_group; the others wait there"
+    )
+
+
 def test_nobody_is_missed_who_was_stopped() -> None:
     call = RollCall(2, 100.0)
     call.paused(1000.0)
