@@ -297,23 +297,16 @@ def test_every_line_of_help_survives_argparse() -> None:
     assert BY_DEST["nnodes"].line.split()[0] in plain.format_help()
 
 
-def test_reading_the_words_imports_nothing_heavy_and_takes_no_time() -> None:
+def test_reading_the_words_imports_nothing_heavy() -> None:
     program = (
-        "import argparse, sys, time, relight.core.names\n"
+        "import argparse, sys, relight.core.names\n"
         "from relight.cli import options\n"
         "loaded = set(sys.modules)\n"
-        "def once():\n"
-        "    begun = time.perf_counter()\n"
-        "    options.parse(['--nproc-per-node', '2', '-r3', 'train.py', '--lr', '1'], {'PET_TEE': '3'})\n"
-        "    return time.perf_counter() - begun\n"
-        "first = once()\n"
-        "added = sorted(set(sys.modules) - loaded)\n"
-        "print(first, min(once() for _ in range(5)), *added)\n"
+        "options.parse(['--nproc-per-node', '2', '-r3', 'train.py', '--lr', '1'], {'PET_TEE': '3'})\n"
+        "print(*sorted(set(sys.modules) - loaded))\n"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    first, later, *added = told.stdout.split()
-    assert set(added) <= {"locale", "_locale", "encodings.aliases", "errno"}
-    assert float(later) < 0.006, f"{first} then {later} s"
+    assert set(told.stdout.split()) <= {"locale", "_locale", "encodings.aliases", "errno"}
 
 
 @pytest.mark.parametrize("forbidden", ["shutil", "typing", "dataclasses", "difflib", "inspect", "importlib.metadata"])
