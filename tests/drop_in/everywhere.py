@@ -52,7 +52,6 @@ EVERYWHERE: dict[str, Difference] = {
     "inner/*/env/TORCHELASTIC_ERROR_FILE": Difference("temporary-folder", _private_error_file),
     "tmp//torchelastic_*": Difference("temporary-folder", _gone),
     "tmp//relight_*": Difference("temporary-folder", _is_ours),
-    "logs/*/journal.jsonl/*": Difference("own-files-in-the-log-folder", _is_ours),
     "logs/*/report.json/*": Difference("own-files-in-the-log-folder", _is_ours),
     "logs/*/agent.sock/*": Difference("own-files-in-the-log-folder", _is_ours),
     "tmp//torchinductor_*": Difference("temporary-folder", _gone),

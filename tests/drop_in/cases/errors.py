@@ -145,4 +145,13 @@ CASES = [
         f"--nproc-per-node 2 {LOGS} job.py",
         "if me.rank == 0: subprocess.Popen(['sleep', '30'])\n" + _fails("sys.exit(3)"),
     ),
+    case(
+        "stuck in the kernel",  # a process that starts another waits in state D until that one is itself
+        f"{LOGS} job.py",
+        "os.mkfifo(fifo := '@OUT@/fifo')\n"
+        "os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, fifo, os.O_RDONLY, 0)])\n",
+        env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "2"},
+        slow=True,
+        differs={"exit": Difference("stuck-is-not-a-success", [1])},
+    ),
 ]
