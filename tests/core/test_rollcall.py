@@ -56,7 +56,7 @@ SOON, LATE = AFTER_S
 def holding(*pairs: tuple[bytes, bytes]) -> WorkerStore:
     """A store in which workers have set these keys."""
     store = WorkerStore()
-    store.joined(1, "10.0.0.1")
+    store.joined(1)
     store.received(1, b"\0" + struct.pack("<I", MAGIC))
     for key, stored in pairs:
         store.received(1, b"\1" + framed(key) + framed(stored))

@@ -100,7 +100,7 @@ def store_with(*clients: int, limits: Limits | None = None) -> WorkerStore:
     """A store whose clients have said hello."""
     store = WorkerStore(limits)
     for client in clients:
-        store.joined(client, f"10.0.0.{client}")
+        store.joined(client)
         assert store.received(client, HELLO) == []
     return store
 
@@ -256,8 +256,7 @@ def test_a_new_round_starts_with_nothing_and_nobody() -> None:
     store.received(1, set_(b"a", b"1") + push(b"q", b"1") + wait(b"b"))
     assert store.empty() == [Close(1, "a new round has begun"), Close(2, "a new round has begun")]
     assert store.held == 0
-    assert store.addresses == ()
-    store.joined(3, "::1")
+    store.joined(3)
     assert answers(store, 3, HELLO + NUM_KEYS + check(b"a") + queue_len(b"q") + set_(b"b", b"")) == i64(0) + NO + i64(0)
 
 
@@ -307,8 +306,17 @@ def test_a_number_of_a_million_digits_is_not_read() -> None:
 @pytest.mark.parametrize("first", [get(b"k"), ping(1), b"GET / HTTP/1.1\r\n", b"\0" + bytes(4), b"\x16\x03\x01"])
 def test_who_does_not_begin_with_hello_is_closed(first: bytes) -> None:
     store = WorkerStore()
-    store.joined(1, "127.0.0.1")
+    store.joined(1)
     assert why_closed(store, 1, first) == "did not begin with TCPStore's hello"
+
+
+def test_who_has_said_hello_is_known() -> None:
+    store = WorkerStore()
+    store.joined(1)
+    store.received(1, HELLO[:-1])
+    assert store.greeted(1) is False
+    store.received(1, HELLO[-1:])
+    assert store.greeted(1) is True
 
 
 def test_what_came_before_the_nonsense_is_still_answered() -> None:
@@ -448,7 +456,6 @@ def test_the_agent_may_look_at_what_is_stored() -> None:
     store = store_with(1, 2)
     store.received(1, set_(b"a", b"1") + set_(b"empty", b""))
     assert [store.stored(key) for key in (b"a", b"empty", b"none")] == [b"1", b"", None]
-    assert store.addresses == ("10.0.0.1", "10.0.0.2")
 
 
 def test_every_request_that_can_be_read_can_be_carried_out() -> None:
@@ -477,7 +484,7 @@ def collected(store: WorkerStore, client: int, pieces: list[bytes]) -> bytes:
 
 def fresh() -> WorkerStore:
     store = WorkerStore()
-    store.joined(1, "")
+    store.joined(1)
     return store
 
 

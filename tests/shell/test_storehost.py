@@ -84,6 +84,10 @@ def turn_until(loop: Loop, true: Callable[[], bool], what: str) -> None:
         loop.wait(time.monotonic() + 0.01)
 
 
+def inside(host: StoreHost) -> int:
+    return len(host._guests)
+
+
 def hear(loop: Loop, client: socket.socket, size: int) -> bytes:
     """The next `size` bytes; b"" if the connection ended."""
     heard = bytearray()
@@ -116,9 +120,9 @@ def test_it_listens_before_anybody_comes_and_serves_many(loop: Loop, host: Store
     two.send(set_(b"k", b"v"))
     assert hear(loop, one, 1) == b"\0"
     assert host.address == "127.0.0.1"
-    assert host.store.addresses == ("127.0.0.1", "127.0.0.1")
+    assert inside(host) == 2
     one.close()
-    turn_until(loop, lambda: len(host.store.addresses) == 1, "the host to see that one left")
+    turn_until(loop, lambda: inside(host) == 1, "the host to see that one left")
 
 
 def test_a_new_round_cuts_everybody_off_and_keeps_the_port(loop: Loop, host: StoreHost, dial: Dial) -> None:
@@ -155,7 +159,7 @@ def test_a_reset_connection_is_only_that(loop: Loop, host: StoreHost, dial: Dial
     bad.close()
     good.send(set_(b"k", b"") + PING)
     assert hear(loop, good, 4) == PONG
-    turn_until(loop, lambda: len(host.store.addresses) == 1, "the reset to be seen")
+    turn_until(loop, lambda: inside(host) == 1, "the reset to be seen")
 
 
 def test_who_does_not_read_is_not_read_either_and_loses_nothing(loop: Loop, host: StoreHost, dial: Dial) -> None:
@@ -185,7 +189,7 @@ def test_unread_answers_have_a_limit_in_all(loop: Loop) -> None:
     limits = Limits(memory=20 << 20)
     host = StoreHost(loop, "127.0.0.1", limits=limits, tell=lambda _, why: told.append(why))
     clients = [socket.create_connection(("127.0.0.1", host.port)) for _ in range(8)]
-    turn_until(loop, lambda: len(host.store.addresses) == 8, "8 connections")
+    turn_until(loop, lambda: inside(host) == 8, "8 connections")
     host.store.received(1, HELLO + set_(b"k", bytes(8 << 20)))
     for client in clients[1:]:
         client.send(HELLO + get(b"k"))
@@ -291,7 +295,7 @@ def test_it_serves_a_connection_that_another_listener_took(loop: Loop, host: Sto
         host.adopt(connection, "10.1.2.3", HELLO + PING[:2])
         theirs.send(PING[2:])
         assert hear(loop, theirs, 4) == PONG
-        assert host.store.addresses == ("10.1.2.3",)
+        assert [guest.address for guest in host._guests.values()] == ["10.1.2.3"]
 
 
 def reaches(loop: Loop, address: str, port: int) -> bool:
@@ -391,9 +395,6 @@ def test_a_port_can_be_used_again_at_once(loop: Loop) -> None:
     [
         ("127.0.0.1", 70000, "70000 is not a port", "from 1 to 65535"),
         ("127.0.0.1", -1, "-1 is not a port", "from 1 to 65535"),
-        ("192.0.2.1", 0, "192.0.2.1 is not an address of this machine", "--local-addr"),
-        ("no such name", 0, "the name 'no such name', .* stands for no address", "127.0.0.1"),
-        ("a..b", 0, "the name 'a..b', .* stands for no address", "127.0.0.1"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_said_plainly(
@@ -402,6 +403,25 @@ def test_an_address_that_cannot_be_used_is_said_plainly(
     with pytest.raises(UsageError, match=what) as raised:
         StoreHost(loop, address, port)
     assert remedy in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("192.0.2.1", "192.0.2.1 is not an address of this machine"),
+        ("no such name", "the name 'no such name' stands for no address"),
+        ("a..b", "the name 'a..b' stands for no address"),
+    ],
+)
+def test_what_is_not_this_machine_or_not_yet_is_warned_of_and_served_everywhere(
+    loop: Loop, address: str, why: str
+) -> None:
+    warned: list[str] = []
+    host = StoreHost(loop, address, warn=warned.append)
+    assert len(warned) == 1 and why in warned[0]
+    assert warned[0].endswith(": the workers' store answers at every address of this machine")
+    assert [reaches(loop, each, host.port) for each in ("127.0.0.1", "127.0.0.2")] == [True, True]
+    host.close()
 
 
 @pytest.mark.parametrize(
@@ -422,3 +442,48 @@ def test_a_port_that_cannot_be_used_is_said_plainly(
     with pytest.raises(UsageError, match=what) as raised:
         StoreHost(loop, "127.0.0.1", 80)
     assert remedy in raised.value.remedy
+
+
+def test_out_of_descriptors_who_has_said_nothing_makes_room(loop: Loop, host: StoreHost, dial: Dial) -> None:
+    """Somebody who only holds connections open does not keep the workers out."""
+    told: list[str] = []
+    host._tell = lambda _address, why: told.append(why)
+    worker, silent = dial(), dial()
+    worker.send(HELLO + PING)
+    assert hear(loop, worker, 4) == PONG
+    turn_until(loop, lambda: inside(host) == 2, "both to be inside")
+    outside = dial()
+    outside.send(HELLO + PING)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        with pytest.raises(OSError, match="Too many"):
+            for _ in itertools.count():
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        assert hear(loop, outside, 4) == PONG
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert hear(loop, silent, 1) == b""
+    assert told == ["was cut off, having said nothing: relight has no file descriptor left (see `ulimit -n`)"]
+    worker.send(PING)
+    assert hear(loop, worker, 4) == PONG
+
+
+def test_a_pause_ends_by_itself(loop: Loop, host: StoreHost, dial: Dial) -> None:
+    barren = Barren(host._listeners[0], errno.ENOBUFS)
+    host._listeners = [barren]  # type: ignore[list-item]
+    host._watch_listeners()
+    outside = dial()
+    outside.send(HELLO + PING)
+    turn_until(loop, lambda: host._paused, "the pause")
+    again_at = host.wake_at()
+    assert again_at is not None
+    host.tick(again_at - 0.001)
+    assert host._paused
+    barren.error = None
+    host.tick(again_at)
+    assert host.wake_at() is None
+    assert hear(loop, outside, 4) == PONG

@@ -157,6 +157,11 @@ class Reader:
                 owed += len(answer)
 
     @property
+    def greeted(self) -> bool:
+        """Whether hello was said."""
+        return self._shapes is SHAPES
+
+    @property
     def sated(self) -> bool:
         """Whether more was asked than is answered at once."""
         return self._shape is None and bool(self.rest)

@@ -59,11 +59,10 @@ class More:
 class _Client:
     """One connection: what it asks, what it is owed, and what it waits for."""
 
-    __slots__ = ("address", "answers", "awaits", "barrier", "held", "number", "reader")
+    __slots__ = ("answers", "awaits", "barrier", "held", "number", "reader")
 
-    def __init__(self, number: int, address: str, limits: Limits) -> None:
+    def __init__(self, number: int, limits: Limits) -> None:
         self.number = number
-        self.address = address
         self.reader = Reader(limits)
         self.held = 0  # what a request that is not whole yet counts for in the store's memory
         self.answers: list[bytes] = []
@@ -99,9 +98,13 @@ class WorkerStore:
         }
         self._empty()
 
-    def joined(self, client: int, address: str) -> None:
-        """A client has connected from `address`."""
-        self._clients[client] = _Client(client, address, self.limits)
+    def joined(self, client: int) -> None:
+        """A client has connected."""
+        self._clients[client] = _Client(client, self.limits)
+
+    def greeted(self, client: int) -> bool:
+        """Whether a client has said TCPStore's hello."""
+        return self._clients[client].reader.greeted
 
     def left(self, client: int) -> None:
         """A client's connection is gone; what it stored stays."""
@@ -144,11 +147,6 @@ class WorkerStore:
     def stored(self, key: bytes) -> bytes | bytearray | None:
         """What is under a key, for the agent's own use."""
         return self._values.get(key)
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """Where each connected client comes from, in the order in which they came."""
-        return tuple([peer.address for peer in self._clients.values()])
 
     @property
     def held(self) -> int:

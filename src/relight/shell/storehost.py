@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections import deque
 
 from relight.core.names import UsageError, never
 from relight.core.tcpstore import Close, More, Send, WorkerStore
+from relight.shell.clock import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ CHUNK = 64 << 10
 BACKLOG = 4096
 ACCEPTS_AT_ONCE = 256  # so that a crowd at the door does not keep those inside waiting
 TRIES = 16
+PAUSE_S = 0.2
+NO_DESCRIPTOR = "relight has no file descriptor left (see `ulimit -n`)"
 NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 V4_ANY, V6_ANY = (socket.AF_INET, "0.0.0.0", 0), (socket.AF_INET6, "::", 0)
@@ -39,8 +43,9 @@ V4_LOOPBACK, V6_LOOPBACK = (socket.AF_INET, "127.0.0.1", 0), (socket.AF_INET6, "
 class StoreHost:
     """Listens on `host:port` from the moment it is made; port 0 takes any free one.
 
-    `admits` may refuse a connection by the address it comes from; `tell` hears who was turned away or thrown out
-    (an address, and why as a sentence).
+    A host that is not this machine's (not yet, or behind a translated address) makes it answer at every address of this
+    machine, as torchrun's store always does; `warn` hears of that. `admits` may refuse a connection by the address it
+    comes from; `tell` hears who was turned away or thrown out (an address, and why as a sentence).
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class StoreHost:
         limits: Limits | None = None,
         admits: Admits = lambda _address: True,
         tell: Tell = lambda _address, _why: None,
+        warn: Callable[[str], object] = lambda _sentence: None,
     ) -> None:
         self._loop = loop
         self._admits = admits
@@ -61,7 +67,12 @@ class StoreHost:
         self._next = 0
         self._unsent = 0
         self._paused = False
-        self._listeners = _listen(host, port)
+        self._again_at: float | None = None  # when a pause ends, whether somebody leaves or not
+        try:
+            self._listeners = _listen(host, port)
+        except _NotHere as not_here:
+            self._listeners = _listen("", port)
+            warn(f"warning: {not_here}: the workers' store answers at every address of this machine")
         self._spare = _spare()
         self.address: str = self._listeners[0].getsockname()[0]
         self.port: int = self._listeners[0].getsockname()[1]
@@ -72,6 +83,14 @@ class StoreHost:
         for closed in self.store.empty():
             self._dismiss(self._guests[closed.client])
         self._resume()
+
+    def wake_at(self) -> float | None:
+        return self._again_at
+
+    def tick(self, now: float) -> None:
+        """Tries again to let somebody in."""
+        if self._again_at is not None and now >= self._again_at:
+            self._resume()
 
     def close(self) -> None:
         """Stops listening and cuts everybody off."""
@@ -91,7 +110,7 @@ class StoreHost:
         self._next += 1
         guest = _Guest(self, connection, address, self._next)
         self._guests[guest.number] = guest
-        self.store.joined(guest.number, address)
+        self.store.joined(guest.number)
         self._loop.watch(guest.fd, guest.readable)
         if first:
             self.hear(guest, first)
@@ -195,6 +214,10 @@ class StoreHost:
                 return
             except OSError as error:
                 if error.errno in OUT_OF_DESCRIPTORS:
+                    if not _knocks(listener):
+                        return  # Linux looks for a descriptor first, and for somebody at the door then
+                    if self._make_room():
+                        continue
                     self._turn_away(listener)
                     return
                 if error.errno in (errno.ENOBUFS, errno.ENOMEM):
@@ -209,8 +232,21 @@ class StoreHost:
             except OSError:
                 connection.close()  # it was reset before it could be set up
 
+    def _make_room(self) -> bool:
+        """Out of descriptors: whoever came first of those who have not even said hello goes. False: there is nobody."""
+        for guest in list(self._guests.values()):
+            if guest.connection is not None and not self.store.greeted(guest.number):
+                guest.readable()  # it may have said so by now
+                if guest.connection is None:
+                    return True
+                if not self.store.greeted(guest.number):
+                    self.gone(guest)
+                    self._tell(guest.address, f"was cut off, having said nothing: {NO_DESCRIPTOR}")
+                    return True
+        return False
+
     def _turn_away(self, listener: socket.socket) -> None:
-        """Out of descriptors: gives up the spare one to take a connection and close it, so that it tries again.
+        """Gives up the spare descriptor to take a connection and close it, so that it tries again.
 
         To leave it in the queue would wake the loop for ever.
         """
@@ -219,26 +255,26 @@ class StoreHost:
             self._spare = None
             try:
                 connection, origin = listener.accept()
-            except BlockingIOError:
-                pass  # nobody stands at the door: Linux looks for a descriptor first
             except OSError:
                 self._pause()
             else:
                 connection.close()
-                self._tell(origin[0], "was turned away: relight has no file descriptor left (see `ulimit -n`)")
+                self._tell(origin[0], f"was turned away: {NO_DESCRIPTOR}")
             self._spare = _spare()
         if self._spare is None:
             self._pause()
 
     def _pause(self) -> None:
-        """Accepts nobody until someone leaves."""
+        """Accepts nobody until someone leaves, or a moment has passed."""
         self._paused = True
+        self._again_at = monotonic() + PAUSE_S
         for listener in self._listeners:
             self._loop.unwatch(listener.fileno())
 
     def _resume(self) -> None:
         if self._paused:
             self._paused = False
+            self._again_at = None
             self._spare = self._spare if self._spare is not None else _spare()
             self._watch_listeners()
 
@@ -274,6 +310,17 @@ class _Guest:
 
     def writable(self) -> None:
         self._host.flush(self)
+
+
+class _NotHere(Exception):
+    """The host is not known as one of this machine's addresses."""
+
+
+def _knocks(listener: socket.socket) -> bool:
+    """Whether somebody is at the door."""
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _spare() -> int | None:
@@ -346,17 +393,14 @@ def _places(host: str) -> list[Place]:
         found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         why = error.strerror if isinstance(error, socket.gaierror) else str(error)
-        raise UsageError(
-            f"the name {host!r}, where the workers' store should answer, stands for no address ({why})",
-            "an address of this machine, for example 127.0.0.1",
-        ) from None
+        raise _NotHere(f"the name {host!r} stands for no address ({why})") from None
     places: list[Place] = [
         (family, str(where[0]), int(where[3]) if len(where) > 3 else 0) for family, *_, where in found
     ]
     return list(dict.fromkeys(places))
 
 
-def _unusable(host: str, port: int, error: OSError) -> UsageError:
+def _unusable(host: str, port: int, error: OSError) -> Exception:
     match error.errno:
         case errno.EADDRINUSE:
             what = f"port {port} on {host or 'this machine'} is taken by another program"
@@ -366,8 +410,7 @@ def _unusable(host: str, port: int, error: OSError) -> UsageError:
             what = f"port {port} on {host or 'this machine'} may not be used by this user"
             return UsageError(what, "--master-port 29500, or any other port above 1023")
         case errno.EADDRNOTAVAIL:
-            what = f"{host} is not an address of this machine, so the workers' store cannot answer there"
-            return UsageError(what, "--local-addr with an address of this machine, for example 127.0.0.1")
+            return _NotHere(f"{host} is not an address of this machine")
         case _:
             what = f"the workers' store cannot answer at {host or '*'}, port {port}: {error.strerror}"
             return UsageError(what, "another --local-addr or --master-port")
