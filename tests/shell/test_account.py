@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from relight.core.names import ExitStatus
 from relight.core.page import Story
 from relight.core.room import Closed, Fact, Hello, Returned, Step
 from relight.core.roster import Applicant, seat
+from relight.shell import account as account_module
 from relight.shell.account import MOST_REMARKS, Account, hand_in
 
 PLACES = seat([Applicant("n0", 3), Applicant("n1", 2)], None, 9).places("n1")  # ranks 3 and 4
@@ -39,6 +41,21 @@ def test_an_end_is_told_with_everything_that_the_worker_left(tmp_path: Path) -> 
     assert (end.rank, end.local_rank, end.pid, end.at, end.step, end.returned) == (4, 1, 100, 5.0, 4, False)
     assert end.words is not None and end.words.message == "ValueError: no"
     assert end.tail == ("one", "two")
+
+
+def test_files_that_do_not_answer_are_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hung file system must not hang the agent, for each of its workers anew."""
+    asked: list[str] = []
+    hung = threading.Event()
+    monkeypatch.setattr(account_module, "TELLING_S", 0.01)
+    monkeypatch.setattr(account_module, "words_in", lambda path: [asked.append(path), hung.wait()])  # type: ignore[func-returns-value]
+    try:
+        heard = account()
+        ends = [end_of(heard, local_rank, folder="/logs") for local_rank in (0, 1)]
+    finally:
+        hung.set()
+    assert [(end.words, end.tail) for end in ends] == [(None, ())] * 2
+    assert asked == ["/logs/error.json"]
 
 
 def test_who_ended_well_has_nothing_to_explain(tmp_path: Path) -> None:

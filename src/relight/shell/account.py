@@ -8,11 +8,13 @@ from relight.core.room import Closed, Returned, Step
 from relight.core.values import replace
 from relight.shell.errorfiles import pass_on, words_in, write_whole
 from relight.shell.logfiles import last_lines
+from relight.shell.patience import TELLING_S, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from relight.core.failure import Words
     from relight.core.names import ExitStatus
     from relight.core.page import Story
     from relight.core.room import Fact, Hello
@@ -29,6 +31,7 @@ class Account:
         self._places = {place.local_rank: place for place in places}
         self._steps: dict[int, int] = {}
         self._returned: set[int] = set()
+        self._files_answer = True  # until reading one took too long: others in the same place would, too
         self._remarks: dict[str, set[int]] = {}  # what to say at the end, once, and of which local ranks
 
     def heard(self, who: Hello, fact: Fact) -> None:
@@ -49,19 +52,29 @@ class Account:
         returned = local_rank in self._returned
         if returned and status.signal in CRASHES:
             self._remark(f"{status} after its script had returned, and counts as finished", local_rank)
+        words, tail = (None, ()) if status.ok else self._left_behind(error_file, stderr_file)
         return WorkerEnd(
             rank=self._places[local_rank].rank,
             local_rank=local_rank,
             pid=pid,
             status=status,
             at=at,
-            words=None if status.ok else words_in(error_file),
+            words=words,
             error_file=error_file,
             step=self._steps.get(local_rank),
             returned=returned,
             stderr_file=stderr_file,
-            tail=() if status.ok else last_lines(stderr_file),
+            tail=tail,
         )
+
+    def _left_behind(self, error_file: str, stderr_file: str) -> tuple[Words | None, tuple[str, ...]]:
+        """What its files say."""
+        if self._files_answer and (error_file or stderr_file):
+            try:
+                return within(TELLING_S, error_file, lambda: (words_in(error_file), last_lines(stderr_file)))
+            except OSError:
+                self._files_answer = False
+        return None, ()
 
     def remarks(self) -> list[str]:
         """What is worth a line when all is over."""
@@ -80,11 +93,17 @@ def hand_in(story: Story, report: str, parent: str, say: Callable[[str], object]
     if report:
         told = replace(story, report=report)
         try:
-            write_whole(report, as_json(told))
+            within(TELLING_S, report, lambda: write_whole(report, as_json(told)))
             story = told
         except OSError as error:
             say(f"{report} could not be written: {error.strerror}")
     first = story.first_cause
-    if parent and first and first.end and (trouble := pass_on(first.end, parent)):
-        say(trouble)
+    end = first.end if first else None
+    if parent and end:
+        try:
+            trouble = within(TELLING_S, parent, lambda: pass_on(end, parent))
+        except OSError as error:
+            trouble = f"{parent} could not be written: {error.strerror}"
+        if trouble:
+            say(trouble)
     return story

@@ -11,16 +11,26 @@ import os
 import stat
 
 from relight.core.names import UsageError
+from relight.shell.patience import MAKING_S, within
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from relight.core.launch import Output
 
 SOCKET = "agent.sock"
 SOCKET_PATH_LIMIT = 100  # the kernel takes 107 bytes
 NAME_LIMIT = 200  # a file name may have 255 bytes
+
+
+def temporary_folder(environ: Mapping[str, str]) -> str:
+    """Where temporary files go, as Python's own tempfile finds it: the first of these that can be written to."""
+    named = [place for place in map(environ.get, ("TMPDIR", "TEMP", "TMP")) if place]
+    for place in (*named, "/tmp", "/var/tmp", "/usr/tmp", "."):
+        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
+            return os.path.abspath(place)
+    return "/tmp"
 
 
 class RunFolder:
@@ -40,7 +50,7 @@ class RunFolder:
             if not output.log_dir:
                 self._own(self.path)
             try:
-                os.makedirs(self.path, mode=0o700)
+                within(MAKING_S, self.path, lambda: os.makedirs(self.path, mode=0o700))
             except OSError as error:
                 raise UsageError(
                     f"--log-dir {output.log_dir}: {error.strerror}",
@@ -68,8 +78,10 @@ class RunFolder:
 
     def make(self, round_: int, local_ranks: int) -> None:
         """Makes the folders of a round."""
-        if not self._keeps:
-            return
+        if self._keeps:
+            within(MAKING_S, self.path, lambda: self._make(round_, local_ranks))
+
+    def _make(self, round_: int, local_ranks: int) -> None:
         os.makedirs(self.path, mode=0o700, exist_ok=True)  # whatever cleans up in /tmp may have taken it
         os.mkdir(self.round_folder(round_))
         for local_rank in range(local_ranks):
