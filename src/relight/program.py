@@ -36,10 +36,16 @@ def carry_out(
     environ: Mapping[str, str],
     commands: Commands | None = None,
     layout: Callable[[dict[int, dict[str, str]]], Layout] | None = None,
+    *,
+    alone: bool = False,
 ) -> Outcome:
-    """Runs the job to its end, good or bad. `commands` are what its workers run, `layout` is where they write."""
+    """Runs the job to its end, good or bad. `commands` are what its workers run, `layout` is where they write.
+
+    `alone`: nothing but this job goes on in this process, so every child that it has is the job's or an orphan.
+    """
     from relight.core.values import replace
     from relight.shell.agent import Agent, Surroundings
+    from relight.shell.logfiles import temporary_folder
 
     if not launch.run_id:
         launch = replace(launch, run_id=random_run_id())
@@ -47,7 +53,8 @@ def carry_out(
         environ=dict(environ),
         host=os.uname().nodename,
         python=sys.executable,
-        temporary=environ.get("TMPDIR") or "/tmp",
+        temporary=temporary_folder(environ),
+        reaps=alone and os.getpid() == 1,
     )
     if launch.output.plug_in and layout is None:
         from relight.shell.log_plug_ins import plugged_layout

@@ -165,6 +165,7 @@ def test_a_plain_command() -> None:
             "--signals-to-handle SIGKILL,SIGINT names SIGKILL, which no program can handle",
             "--signals-to-handle SIGINT",
         ),
+        ("--signals-to-handle SIGCHLD s.py", "--signals-to-handle SIGCHLD names SIGCHLD, which tells", "--signals"),
         ("--signals-to-handle SIGSTOP s.py", "--signals-to-handle SIGSTOP names", "--signals-to-handle SIGTERM"),
         ("--event-log-handler nope s.py", "--event-log-handler nope is neither null", "--event-log-handler null"),
         ("--event-log-handler consol s.py", "--event-log-handler consol is", "--event-log-handler console"),

@@ -77,3 +77,14 @@ def test_what_cannot_be_encoded_is_shown_as_an_escape(encoding: str) -> None:
     code, lines = said("relightctl env", "1>&2", NCCL_X="a\udcffb", PYTHONIOENCODING=encoding)
     assert code == 0
     assert [line.split()[1] for line in lines if line.split()[:1] == ["NCCL_X"]] == ["a\\udcffb"]
+
+
+def test_a_page_comes_out_whole_where_stderr_does_not_wait() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    program = "from relight.cli.printing import write; write('x' * 500_000)"
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=writer)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        assert len(pipe.read()) == 500_000
+    assert child.wait(60) == 0

@@ -63,8 +63,9 @@ def test_every_variable_of_a_worker_is_described() -> None:
     inherited = {"HIP_VISIBLE_DEVICES": "0,1"}
     given = worker_environment(inherited, launch, Round(0, 0, roster), place, "/e")
 
-    agent = (ROOT / "src" / "relight" / "shell" / "agent.py").read_text()
-    own = set(re.findall(r'environment\["(RELIGHT_\w+)"\]', agent)) | {"RELIGHT_AGENT"}
+    orders = (ROOT / "src" / "relight" / "shell" / "orders.py").read_text()
+    own = set(re.findall(r'environment\["(RELIGHT_\w+)"\]', orders)) | {"RELIGHT_AGENT"}
+    assert "RELIGHT_ROUND" in own
     described = {code for row in rows("environment.md") for code in codes(row[0])}
     assert set(given) - {"HIP_VISIBLE_DEVICES"} | own <= described
 

@@ -66,3 +66,20 @@ def put(queue: Any) -> None:
 
 def say(word: str) -> None:
     print(word, rank())
+
+
+class Unloads:
+    """Takes a while to go, as torch does."""
+
+    def __del__(self) -> None:
+        time.sleep(1.0)
+
+
+def fail_first_and_end_last() -> None:
+    import builtins
+
+    if rank() == 0:
+        builtins.unloads = Unloads()  # type: ignore[attr-defined]
+        raise KeyError("the first")
+    time.sleep(0.4)
+    raise ValueError("the second")

@@ -179,3 +179,19 @@ def test_a_torn_file_of_a_child_is_not_passed_on(error_file: Path, tmp_path: Pat
     torn.write_text("{")
     get_error_handler().dump_error_file(str(torn), 1)
     assert not error_file.exists()
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(ValueError("x" * 2_000_000), "ValueError: xxx"), (Unspeakable(), "Unspeak")]
+)
+def test_what_is_too_long_or_has_no_words_is_told_as_far_as_it_can_be(
+    error_file: Path, error: Exception, said: str
+) -> None:
+    fail(error)
+    found = ProcessFailure(0, 4711, 1, str(error_file))
+    assert isinstance(found.message, dict) and found.message["message"].startswith(said)

@@ -261,3 +261,12 @@ def test_only_what_was_delivered_to_its_end_and_in_this_round_counts() -> None:
         deliver(results, 1, ERROR, KeyError("x"))
         kind, what = delivered(results, 1)
         assert (kind, repr(pickle.loads(what))) == (ERROR, "KeyError('x')")
+
+
+def test_the_first_to_fail_is_named_though_it_ends_last() -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(asked(), jobs.fail_first_and_end_last)()
+    rank, failure = caught.value.get_first_failure()
+    assert rank == 0 and "the first" in str(failure.message)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "first cause  rank 0" in str(caught.value)

@@ -105,9 +105,16 @@ def test_a_static_endpoint_without_a_port_is_refused(endpoint: str) -> None:
         launch_of(asked(rdzv_backend="static", rdzv_endpoint=endpoint), "true", ())
 
 
-@pytest.mark.parametrize("names", ["SIGFOO", "SIGTERM,SIGKILL"])
-def test_a_signal_that_cannot_be_handled_is_refused(names: str) -> None:
-    with pytest.raises(UsageError, match="no program can handle"):
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("SIGFOO", "SIGFOO, which is no signal"),
+        ("SIGTERM,SIGKILL", "SIGKILL, which no program can handle"),
+        ("SIGCHLD", "SIGCHLD, which tells relight something else"),
+    ],
+)
+def test_a_signal_that_cannot_be_handled_is_refused(names: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
         launch_of(asked(signals_to_handle=names), "true", ())
 
 

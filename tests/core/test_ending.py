@@ -321,3 +321,12 @@ def test_a_pause_is_nothing_to_who_has_no_deadline(stage: Stage) -> None:
     ladder = at(stage)
     ladder.paused(100.0)
     assert (ladder.stage, ladder.wake_at()) == (stage, None)
+
+
+def test_a_whole_group_is_asked_together_and_only_once() -> None:
+    ladder = Ladder(whole=True)
+    assert ladder.ask(0.0, TERM, GRACE_S) == [Tell(TERM, group=True)]
+    assert ladder.ask(0.0, INT, GRACE_S) == [Tell(INT, group=True)]
+    assert ladder.ended(1.0, others=True) == [LOOK]
+    assert ladder.stage is Stage.REMAINS_ASKED
+    assert ladder.tick(GRACE_S) == [KILL_ALL, LOOK]

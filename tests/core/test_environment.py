@@ -222,7 +222,7 @@ def test_run_path_works_without_relight_on_the_path(tmp_path: Path) -> None:
     [
         (
             {"A": "b\0c"},
-            "the variable 'A' holds 'b\\x00c', and a NUL character ends a variable",
+            "the variable 'A' holds 'b\\x00c', and a NUL character ends a word",
             "the same without it",
         ),
         ({"A\0": "b"}, "'A\\x00' is no name of a variable", 'environ={"NAME": "value"}'),

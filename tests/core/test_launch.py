@@ -164,6 +164,21 @@ def test_only_dev_null_keeps_no_files(log_dir: str | None, keeps: bool) -> None:
         ({"signals": (15, 9)}, "signals=(15, 9) names SIGKILL, which no program can handle", "signals=(15,)"),
         ({"signals": (19,)}, "signals=(19,) names SIGSTOP, which no program can handle", "signals=(15,)"),
         ({"signals": (32,)}, "signals=(32,) names signal 32, which no program can handle", "signals=(15,)"),
+        (
+            {"signals": (17, 15)},
+            "signals=(17, 15) names SIGCHLD, which tells relight something else: that a child has ended, or Ctrl-Z",
+            "signals=(15,)",
+        ),
+        (
+            {"signals": (20,)},
+            "signals=(20,) names SIGTSTP, which tells relight something else: that a child has ended, or Ctrl-Z",
+            "signals=(15,)",
+        ),
+        (
+            {"args": ("\ud800",)},
+            "args holds '\\ud800', and half a surrogate pair stands for no bytes",
+            "the same without it",
+        ),
         ({"signals": (0,)}, "signals=(0,) names signal 0, which no program can handle", "signals=(15,)"),
         (
             {"signals": ("SIGTERM",)},

@@ -21,6 +21,7 @@ from relight.core.names import (
     never,
     signal_name,
     visible,
+    why_no_word,
 )
 
 
@@ -110,3 +111,16 @@ def test_nothing_in_visible_text_steers_a_terminal(text: str) -> None:
 )
 def test_only_control_characters_are_made_visible(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a word, \t\n any", ""),
+        ("caf\u00e9 \udcff", ""),
+        ("a\0b", "a NUL character ends a word"),
+        ("\ud800", "half a surrogate pair stands for no bytes"),
+    ],
+)
+def test_what_a_command_or_a_path_can_hold(text: str, why: str) -> None:
+    assert why_no_word(text) == why

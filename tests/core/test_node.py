@@ -113,6 +113,11 @@ def test_a_gathering_ends_the_workers_once() -> None:
     assert standing(node) is Standing.READY
 
 
+def test_programs_are_asked_together_with_their_children() -> None:
+    node = working(NodeRules(asks_groups=True))
+    assert node.see(1.0, gather(2, 1), 1.0) == [TellWorker(0, TERM, True), TellWorker(1, TERM, True)]
+
+
 def test_the_next_round_starts_afresh() -> None:
     node = working()
     end(node, 0, 1)

@@ -48,6 +48,19 @@ def test_once_it_is_passed_on(relight: Runs, name: str) -> None:
     in_good_order(run)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_trainer_behind_a_shell_that_waits_hears_the_signal_at_once(relight: Runs, name: str) -> None:
+    """A shell whose trap is set runs it only when its child has ended, and passes nothing on."""
+    inner = relight.script(POLITE, "inner.py")
+    wrapper = relight.program(f"#!/bin/sh\ntrap : INT TERM HUP QUIT\npython3 {inner}\nexit 0\n", "wrapper.sh")
+    run = relight("--nproc-per-node=2", "--no-python", wrapper)
+    run.happened("ready 0", "ready 1")
+    run.signal(getattr(signal, name))
+    assert run.ends(5) == 1
+    assert run.events[2:] == [f"told {name}"] * 2, run.story()
+    in_good_order(run)
+
+
 def test_once_and_a_worker_that_is_deaf_is_killed_after_the_timeout(relight: Runs) -> None:
     run = relight("--nproc-per-node=2", "--shutdown-timeout=1", relight.script(DEAF))
     run.happened("ready 0", "ready 1")

@@ -136,10 +136,19 @@ def test_where_reopening_is_refused_a_thread_carries(
     for line in lines:
         console.write(line)
     assert console.wants_writing
-    assert not console.finish(0.05)
+    assert not console.settled
     assert read_all(read, console) == b"".join(lines)
-    assert console.finish(1)
+    settled(console)
     console.close()
+
+
+def settled(console: Console) -> None:
+    """Waits until everything has arrived."""
+    end = time.monotonic() + 5
+    while not console.settled:
+        assert time.monotonic() < end, "waited 5 s for the console to have it all"
+        console.flush()
+        time.sleep(0.001)
 
 
 def test_a_carrier_whose_reader_goes_is_gone(keep: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +157,7 @@ def test_a_carrier_whose_reader_goes_is_gone(keep: Callable[[int], int], monkeyp
     console = Console(write)
     os.close(read)
     console.write(b"nobody hears this\n")
-    assert console.finish(5)
+    settled(console)
     console.close()
 
 
@@ -178,7 +187,7 @@ def test_a_console_that_was_closed_is_forgotten_quietly(keep: Callable[[int], in
     console.write(b"nobody hears this\n")
     assert console.gone
     console.write(b"nor this\n")
-    assert console.finish(0)
+    assert console.settled
     console.close()
     os.close(write)
     assert Console(write).gone

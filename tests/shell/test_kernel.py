@@ -48,7 +48,9 @@ class FakeKernel:
         self.write(f"{folder}/memory.max_usage_in_bytes", f"{peak}\n")
 
     def watch(self) -> OomWatch:
-        return OomWatch(str(self.root))
+        watch = OomWatch(str(self.root))
+        watch.remember()
+        return watch
 
     def folders(self) -> list[tuple[int, str]]:
         return [(version, os.path.relpath(folder, self.root)) for version, folder in memory_groups(str(self.root))]
@@ -128,6 +130,8 @@ def test_without_cgroups_the_machines_own_count_is_left(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing_hurts_nobody(tmp_path: Path) -> None:
     watch = OomWatch(str(tmp_path))
+    assert watch.since() is None, "nothing was remembered"
+    watch.remember()
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/vmstat").mkdir()  # opens, but cannot be read
     assert watch.since() is None
@@ -150,6 +154,7 @@ with open(sys.argv[1] + "/cgroup.procs", "w") as file:
 from relight.shell.kernel import OomWatch
 import subprocess
 watch = OomWatch()
+watch.remember()
 assert watch.since() is None
 eater = subprocess.run([sys.executable, "-c", "held = [bytearray(1 << 20) for _ in range(512)]"])
 print(eater.returncode, watch.since())

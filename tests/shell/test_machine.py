@@ -89,8 +89,7 @@ class FakeBox:
         self, children: Children, python: str = "", allowed: frozenset[int] = frozenset(range(32)), **environ: str
     ) -> Machine:
         return Machine(
-            environ,
-            python=python,
+            {**environ, **({"PYTHON_EXEC": python} if python else {})},
             root=str(self.root),
             ask=children,
             affinity=lambda: allowed,

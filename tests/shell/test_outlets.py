@@ -70,3 +70,16 @@ def test_what_was_said_before_the_pump_began_is_the_pumps_to_bring_out(
     os.close(reader)
     assert heard.decode() == f"{line}\n" * 20 + "the last word\n"
     assert console.writers == {"relight pump"}
+
+
+def test_an_agent_that_broke_leaves_no_thread_behind(
+    loop: Loop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outlets = Outlets(Output(tee=parse_streams("3")), "n1", loop)
+    outlets.begin(str(tmp_path))
+    outlets.streams(Place(0, 0, 1, 1, 0, 1, "r", 0, 1), str(tmp_path))
+    outlets.say("relight: the last word")
+    outlets.started()
+    outlets.release()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "relight pump"] == []
+    assert capfd.readouterr().err == "relight: the last word\n"

@@ -92,3 +92,14 @@ def test_a_thousand_of_them_do_not_block(loop: Loop) -> None:
     turns(loop)
     assert len(heard) == 1000
     signals.close()
+
+
+def test_a_signal_named_twice_is_put_back_all_the_same(loop: Loop) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    Signals(loop, (signal.SIGTERM, signal.SIGTERM), lambda number: None).close()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_wake_up_descriptor_is_put_back_where_no_signal_was_asked_for(loop: Loop) -> None:
+    Signals(loop, (), lambda number: None).close()
+    assert signal.set_wakeup_fd(-1) == -1

@@ -341,3 +341,31 @@ def test_lines_arrive_when_they_are_written_and_not_when_somebody_looks(stage: S
         stage.read_until(b"tick %d\n" % n)
         late.append(time.monotonic() - began)
     assert statistics.median(late) < 0.02
+
+
+def open_files(folder: Path) -> list[str]:
+    """Which files of a folder this process holds open."""
+    held = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            held.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:  # it was the listing's own
+            continue
+    return sorted(os.path.basename(path) for path in held if path.startswith(f"{folder}/"))
+
+
+def test_a_filtered_file_is_closed_when_the_next_round_begins(stage: Stage) -> None:
+    folder = stage.folder
+    a, first = stage.worker("a", needles=(b"loss",), filtered=str(folder / "filtered.0"))
+    os.write(a, b"loss 1\n")
+    os.close(a)
+    stage.wait_finished(first)
+    stage.pump.next_round()
+    b, second = stage.worker("b", needles=(b"loss",), filtered=str(folder / "filtered.1"))
+    stage.pump.next_round()  # nobody closes what is still written to
+    os.write(b, b"loss 2\n")
+    stage.read_until(b"loss 2")
+    assert open_files(folder) == ["b.log", "filtered.1"]
+    os.close(b)
+    stage.wait_finished(second)
+    assert [stage.file(f"filtered.{number}") for number in (0, 1)] == [b"[a]:loss 1\n", b"[b]:loss 2\n"]

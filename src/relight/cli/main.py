@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     name = "python -m relight.launch" if legacy else "relight"
     try:
         chosen = parse(sys.argv[1:] if argv is None else list(argv), environ, name, legacy=legacy)
-        launch = plan(chosen, environ, Machine(environ, python=environ.get("PYTHON_EXEC", "")))
-        outcome = carry_out(launch, environ)
+        launch = plan(chosen, environ, Machine(environ))
+        outcome = carry_out(launch, environ, alone=argv is None)
     except UsageError as error:
         complain(error)
         return USAGE

@@ -12,7 +12,7 @@ from relight.cli.asked import Asked
 from relight.cli.meeting import meeting
 from relight.cli.printing import write
 from relight.cli.table import BY_DEST, closest, shown
-from relight.core.launch import Budget, ExitCodes, How, Launch, Output
+from relight.core.launch import Budget, ExitCodes, How, Launch, Output, why_not_handled
 from relight.core.names import UsageError
 from relight.core.streams import parse_streams
 
@@ -246,11 +246,11 @@ def _signals(asked: Asked) -> tuple[int, ...]:
                 f"--signals-to-handle {meant}" if meant else "",
             )
         number = int(known[name])
-        if number in (signal.SIGKILL, signal.SIGSTOP):
+        if why := why_not_handled(number):
             rest = ",".join(other for other in names if other and other != name) or "SIGTERM"
             raise asked.wrong(
                 "signals_to_handle",
-                f"names {name}, which no program can handle",
+                f"names {name}, {why}",
                 f"--signals-to-handle {rest}",
             )
         if number not in numbers:

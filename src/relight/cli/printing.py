@@ -45,10 +45,10 @@ def error_text(error: UsageError) -> str:
 
 def write(text: str) -> None:
     """Writes to stderr. If nobody can read that, the exit code is all there is to tell."""
-    rest = text.encode(errors="backslashreplace")
+    from relight.shell.console import write_all
+
     try:
-        while rest:
-            rest = rest[os.write(2, rest) :]
+        write_all(2, text.encode(errors="backslashreplace"))
     except OSError:
         pass
 

@@ -168,10 +168,9 @@ class ErrorHandler:
 
     def record_exception(self, e: BaseException) -> None:
         """Writes the error file, whole or not at all."""
-        import traceback
+        from relight.worker.record import words_of
 
-        words = Words(f"{type(e).__name__}: {e}", "".join(traceback.format_exception(e)), time.time())
-        self._write(write_words(words))
+        self._write(write_words(words_of(e)))
 
     def override_error_code_in_rootcause_data(
         self, rootcause_error_file: str, rootcause_error: dict[str, Any], error_code: int = 0

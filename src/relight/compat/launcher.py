@@ -23,7 +23,7 @@ from relight.compat.errors import (
 )
 from relight.compat.logs import DefaultLogsSpecs, LogsSpecs, output_of, specs_are_default
 from relight.core.documents import Verdict
-from relight.core.launch import Budget, How, Launch, Store
+from relight.core.launch import Budget, How, Launch, Store, why_not_handled
 from relight.core.names import JobFailed, UsageError
 from relight.core.page import for_people
 from relight.core.values import replace
@@ -111,7 +111,8 @@ def launch_agent(
     with Calls(entrypoint, args, str(config.start_method), launch.nproc_per_node) as calls:
         outcome = _carry_out(launch, config, calls.commands)
         round_ = outcome.story.round
-        cause = outcome.story.cause.end if outcome.story.cause else None
+        first = outcome.story.first_cause
+        cause = first.end if first else None
         raised = calls.exception(round_, cause) if cause is not None else None
         ranks = answer(outcome, raised)
         return {end.rank: calls.result(round_, end) for end in outcome.story.ends if end.rank in ranks}
@@ -153,7 +154,7 @@ def answer(outcome: Outcome, raised: BaseException | None = None) -> dict[int, A
     if outcome.stop_signal is not None:
         number = signal.Signals(outcome.stop_signal)
         raise also_torchs(SignalException, TORCH_MULTIPROCESSING)(f"Process {os.getpid()} got signal: {number}", number)
-    root = story.cause.end if story.cause else None
+    root = story.first_cause.end if story.first_cause else None
     if root is None:
         raise JobFailed(for_people(story) if outcome.verdict is Verdict.FAILED else f"relight: {outcome.reason}")
     bad = [root, *(end for end in story.ends if not end.ok and end.rank != root.rank)]
@@ -223,10 +224,9 @@ def _signals(names: str) -> tuple[int, ...]:
     found = []
     for name in filter(None, (word.strip() for word in names.split(","))):
         number = signal.Signals.__members__.get(name)
-        if number is None or number in (signal.SIGKILL, signal.SIGSTOP):
-            raise UsageError(
-                f"signals_to_handle names {name}, which no program can handle", "signals_to_handle='SIGTERM,SIGINT'"
-            )
+        why = "which is no signal" if number is None else why_not_handled(number)
+        if number is None or why:
+            raise UsageError(f"signals_to_handle names {name}, {why}", "signals_to_handle='SIGTERM,SIGINT'")
         found.append(int(number))
     return tuple(dict.fromkeys(found))
 

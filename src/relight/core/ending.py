@@ -1,8 +1,9 @@
 """How one worker is brought to its end: ask, wait, kill, give up; then the same for what it leaves behind.
 
 The worker's own process is asked alone, so that a trainer saving its last snapshot still has its data loaders.
-Once it has ended, whatever remains of its process group is asked in turn, within the same grace. Every wait is
-bounded, each worker has its own clock, and failure, restart, signal and Ctrl-C all take this path.
+Once it has ended, whatever remains of its process group is asked in turn, within the same grace. A program of which
+nothing is known may be a shell around the trainer, and a shell passes nothing on: there the whole group is asked at
+once. Every wait is bounded, each worker has its own clock, and failure, restart, signal and Ctrl-C all take this path.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ Step = Tell | Look
 
 
 class Ladder:
-    """The way down for one worker. Verbs take the time and return the steps to take now."""
+    """The way down for one worker, or for its `whole` group. Verbs take the time and return the steps to take now."""
 
-    def __init__(self) -> None:
+    def __init__(self, whole: bool = False) -> None:
         self.stage = Stage.WORKING
+        self._whole = whole
         self._signal: int = signal.SIGTERM
         self._deadline: float | None = None
         self._look_at: float | None = None
@@ -84,7 +86,7 @@ class Ladder:
         self._signal = number
         self._hasten(now + grace_s)
         if self.stage is Stage.ASKED:
-            return [Tell(number), *self.tick(now)]
+            return [Tell(number, group=self._whole), *self.tick(now)]
         return [Tell(number, group=True), *self._watch(), *self.tick(now)]
 
     def kill(self, now: float) -> list[Step]:
@@ -114,7 +116,7 @@ class Ladder:
                 return []
             case Stage.ASKED:
                 self.stage = Stage.REMAINS_ASKED
-                return [Tell(self._signal, group=True), *self._watch()]
+                return [*([] if self._whole else [Tell(self._signal, group=True)]), *self._watch()]
             case Stage.KILLED:
                 self.stage = Stage.REMAINS_KILLED
                 return [Tell(signal.SIGKILL, group=True), *self._watch()]

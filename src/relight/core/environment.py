@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relight.core.launch import How
-from relight.core.names import UsageError, fill_in, never, signal_name
+from relight.core.names import UsageError, fill_in, never, signal_name, why_no_word
 from relight.core.values import value
 
 TYPE_CHECKING = False
@@ -26,14 +26,12 @@ class Round:
 def check_inherited(inherited: Mapping[str, str]) -> None:
     """Refuses what no process can have in its environment. What a process itself inherited needs no check."""
     for name, word in inherited.items():
-        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+        if not isinstance(name, str) or not name or "=" in name or why_no_word(name):
             raise UsageError(f"{name!r} is no name of a variable", 'environ={"NAME": "value"}')
         if not isinstance(word, str):
             raise UsageError(f"the variable {name!r} is {word!r}, which is no text", f"environ={{{name!r}: '{word}'}}")
-        if "\0" in word:
-            raise UsageError(
-                f"the variable {name!r} holds {word!r}, and a NUL character ends a variable", "the same without it"
-            )
+        if why := why_no_word(word):
+            raise UsageError(f"the variable {name!r} holds {word!r}, and {why}", "the same without it")
 
 
 def worker_environment(

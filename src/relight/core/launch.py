@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import signal
 
-from relight.core.names import UsageError, signal_name
+from relight.core.names import UsageError, signal_name, why_no_word
 from relight.core.streams import NOWHERE, StreamChoice
 from relight.core.values import value
 
@@ -157,23 +157,25 @@ class Launch:
         for name, word in words:
             if not isinstance(word, str):
                 raise UsageError(f"{name}={word!r} is no text", f"{name}={str(word)!r}")
-            if "\0" in word:
-                raise UsageError(f"{name} holds {word!r}, and a NUL character ends a word", "the same without it")
+            if why := why_no_word(word):
+                raise UsageError(f"{name} holds {word!r}, and {why}", "the same without it")
 
     def _check_signals(self) -> None:
         for number in self.signals:
             if not isinstance(number, int):
                 what, remedy = f"names {number}, which is no number of a signal", "signals=(signal.SIGTERM,)"
-            elif not _can_be_handled(number):
+            elif why := why_not_handled(number):
                 rest = tuple(int(other) for other in self.signals if other != number) or (15,)
-                what, remedy = f"names {signal_name(number)}, which no program can handle", f"signals={rest}"
+                what, remedy = f"names {signal_name(number)}, {why}", f"signals={rest}"
             else:
                 continue
             raise UsageError(f"signals={self.signals!r} {what}", remedy)
 
 
-def _can_be_handled(number: int) -> bool:
-    try:
-        return signal.Signals(number) not in (signal.SIGKILL, signal.SIGSTOP)
-    except ValueError:  # it has no name
-        return number in signal.valid_signals()
+def why_not_handled(number: int) -> str:
+    """Why a signal cannot be one that ends the job; nothing if it can."""
+    if number in (signal.SIGKILL, signal.SIGSTOP) or number not in signal.valid_signals():
+        return "which no program can handle"
+    if number in (signal.SIGCHLD, signal.SIGTSTP):
+        return "which tells relight something else: that a child has ended, or Ctrl-Z"
+    return ""

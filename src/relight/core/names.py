@@ -74,6 +74,17 @@ def legible(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
+def why_no_word(text: str) -> str:
+    """Why a command, a variable or a path cannot hold this text; nothing if it can."""
+    if "\0" in text:
+        return "a NUL character ends a word"
+    try:
+        text.encode(errors="surrogateescape")  # what was read as bytes that are no text stands for these bytes
+    except UnicodeEncodeError:
+        return "half a surrogate pair stands for no bytes"
+    return ""
+
+
 def visible(text: str) -> str:
     """Text that came from outside, as a terminal may show it: what would steer it is an escape. Tabs and lines stay."""
     return text.translate(_CONTROLS)

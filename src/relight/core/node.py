@@ -71,6 +71,7 @@ class NodeRules:
 
     shutdown_timeout_s: float = 30.0
     lease_s: float = NEVER  # how long after its last answered report the coordinator gives it up
+    asks_groups: bool = False  # workers are asked to end together with their children
 
 
 class Node:
@@ -226,7 +227,7 @@ class Node:
         assert view.roster is not None
         places = view.roster.places(self._applicant.node)
         self._round = view.round
-        self._ladders = {place.local_rank: Ladder() for place in places}
+        self._ladders = {place.local_rank: Ladder(self._rules.asks_groups) for place in places}
         self._trouble = None
         self.ends = {}
         return [StartWorkers(view.round, view.restarts, view.roster, places)]

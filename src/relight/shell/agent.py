@@ -13,7 +13,8 @@ import time
 
 from relight.core.documents import Phase, Standing, Verdict
 from relight.core.job import Job, JobRules
-from relight.core.names import never
+from relight.core.launch import How
+from relight.core.names import never, signal_name
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.page import Story
 from relight.core.rollcall import RollCall
@@ -56,6 +57,7 @@ class Surroundings:
     host: str
     python: str
     temporary: str = "/tmp"
+    reaps: bool = False  # this is the first process of a container, and whoever ends there as an orphan is ours to bury
 
 
 @value
@@ -97,7 +99,9 @@ class Agent:
         self._store: StoreHost | None = None
         if launch.store.shared:
             try:
-                self._store = StoreHost(self._loop, launch.store.address, launch.store.port, tell=self._refused)
+                self._store = StoreHost(
+                    self._loop, launch.store.address, launch.store.port, tell=self._refused, warn=self._say
+                )
             except BaseException:
                 self._outlets.release()
                 self._loop.close()
@@ -112,11 +116,12 @@ class Agent:
         now = monotonic()
         rules = JobRules(launch.min_nodes, launch.max_nodes, launch.budget)
         self._link = LocalLink(Job(rules, now))
-        self._node = Node(applicant, self._mark, NodeRules(launch.shutdown_timeout_s), now)
+        asks_groups = launch.how is How.PROGRAM and commands is None
+        self._node = Node(applicant, self._mark, NodeRules(launch.shutdown_timeout_s, asks_groups=asks_groups), now)
 
     def run(self) -> Outcome:
         """Runs the job. However this ends, no worker is left alive."""
-        as_first = (signal.SIGCHLD,) if os.getpid() == 1 else ()
+        as_first = (signal.SIGCHLD,) if self._place.reaps else ()
         handled = (*self._launch.signals, signal.SIGTSTP, *as_first)
         # Before anything is made that would be left behind: from here on a signal is an ordinary end of the job.
         try:
@@ -169,9 +174,8 @@ class Agent:
     # -- the turn of the loop -------------------------------------------------------------------------------
 
     def _wake_at(self) -> float | None:
-        moments = [part.wake_at() for part in (self._node, self._link, self._outlets, self._stuck)]
-        if self._roll_call:
-            moments.append(self._roll_call.wake_at())
+        parts = (self._node, self._link, self._outlets, self._stuck, self._store, self._roll_call)
+        moments = [part.wake_at() for part in parts if part is not None]
         return min((at for at in moments if at is not None), default=None)
 
     def _turn(self) -> None:
@@ -181,11 +185,13 @@ class Agent:
             ended, self._ended = self._ended, []
             ends = [(self._describe(*one), self._processes.others(one[0])) for one in ended]
             self._perform(self._node.ended(monotonic(), ends))
-        if os.getpid() == 1:
+        if self._place.reaps:
             reap_strangers({*self._processes.pids.values(), self._guardian.pid})
         self._perform(self._node.tick(monotonic()))
-        if self._store and self._roll_call and (missing := self._roll_call.call(monotonic(), self._store.store)):
-            self._say(missing)
+        if self._store:
+            self._store.tick(monotonic())
+            if self._roll_call and (missing := self._roll_call.call(monotonic(), self._store.store)):
+                self._say(missing)
         if sentence := self._stuck.look(monotonic(), self._processes.pids):
             self._node.fail(sentence)
         self._follow(self._link.tick(monotonic()), monotonic())
@@ -267,7 +273,7 @@ class Agent:
             return
         again = len(self._node.stop_signals)
         how = ("ending the workers", "hurrying", "killing the workers")[min(again, 2)]
-        self._say(f"received {signal.Signals(number).name}: {how}")
+        self._say(f"received {signal_name(number)}: {how}")
         if again:
             self._outlets.give_up()
         self._perform(self._node.stop(monotonic(), number))

@@ -13,11 +13,9 @@ import errno
 import os
 import select
 import stat
-import time
 from collections import deque
 
 from relight.core.lines import Screen
-from relight.shell.clock import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,21 +103,6 @@ class Console:
             self.backlog -= size - sum(map(len, left))
             if left:
                 return
-
-    def finish(self, within_s: float) -> bool:
-        """Waits until everything has arrived, at most so long. False if something is left."""
-        until = monotonic() + within_s
-        while True:
-            self.flush()
-            wait_s = until - monotonic()
-            if self.settled or wait_s <= 0:
-                return self.settled
-            if self.backlog:
-                poll = select.poll()
-                poll.register(self._own, select.POLLOUT)
-                poll.poll(wait_s * 1000)
-            else:  # on its way through the carrier
-                time.sleep(min(wait_s, 0.005))
 
     def abandon(self) -> int:
         """Forgets what was not written yet, so that the next line can be; says how many bytes that were."""
@@ -213,7 +196,7 @@ class _Carrier:
     def _carry(self) -> None:
         try:
             while data := os.read(self._exit, 1 << 16):
-                _write_all(self._fd, data)
+                write_all(self._fd, data)
                 self._delivered += len(data)
         except OSError:
             pass
@@ -265,13 +248,13 @@ def _through_socket(fd: int) -> Callable[[list[bytes]], int]:
 def _plainly(fd: int) -> Callable[[list[bytes]], int]:
     def put(pieces: list[bytes]) -> int:
         for piece in pieces:
-            _write_all(fd, piece)
+            write_all(fd, piece)
         return _nothing(pieces)
 
     return put
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
     while data:
         try:
             data = data[os.write(fd, data) :]

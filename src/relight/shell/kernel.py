@@ -14,16 +14,16 @@ _NO_LIMIT = 1 << 62  # cgroup v1 says "none" with the largest number of whole pa
 
 
 class OomWatch:
-    """Remembers the counters when made, and tells what has been added since."""
+    """Remembers the counters when told to, and tells what has been added since."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = root
         self._groups = memory_groups(root)
-        self._before = self._now(sizes=False)
+        self._before: MemoryCounters | None = None
 
     def since(self) -> OomEvidence | None:
-        """What the kernel killed since this watch was made, or since the last `remember()`."""
-        return out_of_memory(self._before, self._now(sizes=True))
+        """What the kernel killed since the last `remember()`."""
+        return out_of_memory(self._before, self._now(sizes=True)) if self._before else None
 
     def remember(self) -> None:
         """Starts counting anew, so that a later failure is not explained by an earlier kill."""

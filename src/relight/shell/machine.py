@@ -23,20 +23,19 @@ _TITLES = {"cuda": "CUDA GPU", "hip": "ROCm GPU", "xpu": "XPU"}
 
 
 class Machine:
-    """This machine as the workers find it: `environ` is what they inherit, `python` their interpreter."""
+    """This machine as the workers find it: `environ` is what they inherit, PYTHON_EXEC there their interpreter."""
 
     def __init__(
         self,
         environ: Mapping[str, str],
         *,
-        python: str = "",
         root: str = "/",
         ask: Callable[[Sequence[str], Mapping[str, str], float], Answer] | None = None,
         affinity: Callable[[], frozenset[int]] | None = None,
         import_path: Sequence[str] | None = None,
     ) -> None:
         self._environ = environ
-        self._python = python or sys.executable
+        self._python = environ.get("PYTHON_EXEC") or sys.executable
         self._root = root
         self._ask = ask
         self._affinity = affinity or own_affinity

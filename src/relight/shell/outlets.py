@@ -85,6 +85,8 @@ class Outlets:
         self._sources = {}
         self._finished = set()
         self._stderr_files = {}
+        if self._pump is not None:
+            self._pump.next_round()
 
     def streams(self, place: Place, folder: str) -> tuple[int | None, int | None]:
         """Descriptors for a worker's stdout and stderr; None: as inherited."""
@@ -137,6 +139,9 @@ class Outlets:
         """Lets go of the consoles."""
         if self._pump is not None:
             self._loop.unwatch(self._pump.fileno())
+            if not self._pump.over:  # the agent broke: what is on its way comes out as far as it can at once
+                self._pump.close(0)
+                self._pump.give_up()
             if not self._pump.join(WRITTEN_S):
                 return  # a file system hangs; the thread is a daemon and ends with the process
         elif self._err.wants_writing:

@@ -67,12 +67,8 @@ class Processes:
         try:
             for order in orders:
                 self._start_one(order)
-        except OSError:
-            for local_rank in list(self._running):
-                self.tell(local_rank, signal.SIGKILL, group=True)
-                self._running[local_rank].wait()
-                self._forget(local_rank)
-                self.release(local_rank)
+        except BaseException:
+            self.close()
             raise
 
     def tell(self, local_rank: int, number: int, group: bool) -> None:
@@ -115,10 +111,13 @@ class Processes:
             self.tell(local_rank, signal.SIGKILL, group=True)
         for local_rank, process in list(self._running.items()):
             poll = select.poll()
-            poll.register(self._descriptors[local_rank], select.POLLIN)
-            if poll.poll(LAST_WAIT_S * 1000):
+            if local_rank in self._descriptors:  # there is none if no descriptor was left for it
+                poll.register(self._descriptors[local_rank], select.POLLIN)
+            if local_rank not in self._descriptors or poll.poll(LAST_WAIT_S * 1000):
                 process.wait()
             self._forget(local_rank)
+        for local_rank in list(self._groups):
+            self.release(local_rank)
 
     def _start_one(self, order: Order) -> None:
         before = os.sched_getaffinity(0) if order.cpus else None
@@ -144,7 +143,7 @@ class Processes:
     def _forget(self, local_rank: int) -> None:
         del self._running[local_rank]
         descriptor = self._descriptors.pop(local_rank, None)
-        if descriptor is not None:  # there is none if no descriptor was left for it
+        if descriptor is not None:
             self._loop.unwatch(descriptor)
             os.close(descriptor)
 

@@ -21,6 +21,7 @@ class Signals:
         self._loop = loop
         self._on_signal = on_signal
         self._before: dict[int, Any] = {}
+        self._wakeup_before: int | None = None
         self._readable, self._writable = os.pipe()
         os.set_blocking(self._readable, False)
         os.set_blocking(self._writable, False)
@@ -30,6 +31,8 @@ class Signals:
             self.close()
             return
         for number in numbers:
+            if number in self._before:
+                continue
             if number in (signal.SIGHUP, signal.SIGTSTP) and signal.getsignal(number) == signal.SIG_IGN:
                 continue  # nohup, or a shell without job control
             self._before[number] = signal.signal(number, noted)
@@ -44,9 +47,10 @@ class Signals:
     def close(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        if self._before:
-            signal.set_wakeup_fd(self._wakeup_before)
         self._before = {}
+        if self._wakeup_before is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            self._wakeup_before = None
         if self._readable >= 0:
             self._loop.unwatch(self._readable)
             os.close(self._readable)

@@ -92,6 +92,10 @@ class Pump:
         console = self._out if to_stdout else self._err
         self._order(lambda: self._take_message(console, text))
 
+    def next_round(self) -> None:
+        """Lets go of the files that only streams of the round before were picked for."""
+        self._order(self._close_filters)
+
     def finish(self, sources: Iterable[Source], within_s: float = 0.2) -> None:
         """Reads to the end what ended workers have written; then `fileno()` is readable and `finished()` names them.
 
@@ -258,6 +262,13 @@ class Pump:
         if text and source.filtered is not None:
             source.filtered.append(text, self._now)
             self._notice(source.filtered)
+
+    def _close_filters(self) -> None:
+        wanted = {source.filtered for source in self._sources.values()}
+        for path, log in list(self._filters.items()):
+            if log not in wanted:
+                del self._filters[path]
+                log.close()
 
     def _show_what_waited(self) -> None:
         """Unfinished lines after some quiet, and the newest states of progress bars."""

@@ -15,49 +15,59 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 PATIENCE_S = 2.0
 
 
 def last_callback() -> None:
     facts: dict[str, object] = {}
-    try:
-        if _close_groups():
-            facts["closed"] = "left a process group open at exit, and relight closed it"
-        if _script_returned():
-            facts["returned"] = True
-        _tell(facts)
-    except Exception:
-        return  # an exit callback has nobody to complain to
+    for act in (_close_groups, _note_return, _tell):
+        try:
+            act(facts)
+        except Exception:
+            continue  # an exit callback has nobody to complain to, and the next one does not need this one
 
 
-def _close_groups() -> bool:
-    """Closes what `init_process_group` opened, if anything; says whether it did."""
+def _close_groups(facts: dict[str, object]) -> None:
+    """Closes what `init_process_group` opened, if anything, and notes that it did."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return False
+        return
     if "nccl" in str(distributed.get_backend_config()):
-        return False  # closing NCCL waits for the other ranks, and leaving it open aborts nothing
+        return  # closing NCCL waits for the other ranks, and leaving it open aborts nothing
     _within(PATIENCE_S, distributed.destroy_process_group)
-    return True
+    facts["closed"] = "left a process group open at exit, and relight closed it"
 
 
-def _script_returned() -> bool:
-    """Whether the script ran to its end: neither an exception nor SystemExit, whose code nobody tells us.
+def _note_return(facts: dict[str, object]) -> None:
+    """Notes if the script ran to its end: neither an exception nor SystemExit, whose code nobody tells us.
 
     CPython takes `__file__` out of `__main__` when a script has run, but a SystemExit ends the process before it
     gets there. A module (`python -m`) keeps its `__file__` either way, so nothing is claimed of it.
     """
     main = sys.modules.get("__main__")
-    return main is not None and "__file__" not in vars(main) and not hasattr(sys, "last_value")
+    if main is not None and "__file__" not in vars(main) and not hasattr(sys, "last_value"):
+        facts["returned"] = True
 
 
-def _within(limit_s: float, action: object) -> None:
+def _within(limit_s: float, action: Callable[[], object]) -> None:
     """Calls `action` in a thread that may be abandoned: a group that waits for dead peers must not hold the exit."""
     import threading
 
-    thread = threading.Thread(target=action, daemon=True)  # type: ignore[arg-type]
-    thread.start()
-    thread.join(limit_s)
+    thread = threading.Thread(target=action, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # some releases of Python 3.12 start no thread any more at this point
+        import faulthandler
+
+        faulthandler.dump_traceback_later(limit_s, exit=True)
+        action()
+        faulthandler.cancel_dump_traceback_later()
+    else:
+        thread.join(limit_s)
 
 
 def _tell(facts: dict[str, object]) -> None:

@@ -44,26 +44,30 @@ def record(function: Callable[P, R]) -> Callable[P, R]:
 def write_error(error: BaseException) -> None:
     """Writes the error file, whole or not at all. Never raises: the exception itself matters more."""
     import json
-    import time
-    import traceback
 
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         return
-    raised_at = time.time()
-    told = traceback.TracebackException.from_exception(error)  # survives an exception whose own __str__ raises
-    words = Words(
-        _bounded(f"{type(error).__name__}: {told}", 1 << 15),
-        _bounded("".join(told.format()), 1 << 17),
-        raised_at,
-    )
+    document = write_words(words_of(error))
     partial = f"{path}.{os.getpid()}.partial"
     try:
         with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(write_words(words), file)
+            json.dump(document, file)
         os.replace(partial, path)
     except OSError:
         pass
+
+
+def words_of(error: BaseException) -> Words:
+    """What there is to say about an exception that has just been caught, short enough for any reader of it."""
+    import time
+    import traceback
+
+    raised_at = time.time()
+    told = traceback.TracebackException.from_exception(error)  # survives an exception whose own __str__ raises
+    return Words(
+        _bounded(f"{type(error).__name__}: {told}", 1 << 15), _bounded("".join(told.format()), 1 << 17), raised_at
+    )
 
 
 def _bounded(text: str, most: int) -> str:
