@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.launch import Budget, Launch, Output, Store
+from relight.core.launch import Budget, Launch, Output, Store, why_not_handled
 from relight.core.names import UsageError
 from relight.core.values import replace
 
@@ -196,3 +196,7 @@ def test_what_a_program_gets_wrong_is_named(fields: dict[str, Any], what: str, r
     with pytest.raises(UsageError) as caught:
         Launch(**{"entrypoint": "train.py", **fields})
     assert (caught.value.what, caught.value.remedy) == (what, remedy)
+
+
+def test_any_other_signal_can_end_a_job() -> None:
+    assert [why_not_handled(number) for number in (1, 2, 3, 10, 12, 15, 34)] == [""] * 7

@@ -256,6 +256,7 @@ def test_a_new_round_starts_with_nothing_and_nobody() -> None:
     store.received(1, set_(b"a", b"1") + push(b"q", b"1") + wait(b"b"))
     assert store.empty() == [Close(1, "a new round has begun"), Close(2, "a new round has begun")]
     assert store.held == 0
+    assert store.received(2, set_(b"a", b"1")) == [], "what was still on its way is of the round before"
     store.joined(3)
     assert answers(store, 3, HELLO + NUM_KEYS + check(b"a") + queue_len(b"q") + set_(b"b", b"")) == i64(0) + NO + i64(0)
 
