@@ -124,5 +124,5 @@ def _environment(folder: Path) -> dict[str, str]:
         MARK: str(folder),
         "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": "lo",
-        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_VISIBLE_DEVICES": os.environ.get("RELIGHT_CLIENT_GPUS", ""),
     }
