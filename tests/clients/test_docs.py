@@ -59,9 +59,9 @@ def test_no_option_is_described_that_there_is_not() -> None:
 def test_every_variable_of_a_worker_is_described() -> None:
     launch = Launch("train.py", run_id="x", nproc_per_node=2, threads="1", virtual_local_rank=True)
     roster = seat([Applicant(node="n", slots=2)], None, 1)
-    place = roster.places("n")[0]
+    part = roster.parts()["n"]
     inherited = {"HIP_VISIBLE_DEVICES": "0,1"}
-    given = worker_environment(inherited, launch, Round(0, 0, roster), place, "/e")
+    given = worker_environment(inherited, launch, Round(0, 0, part), part.places()[0], "/e")
 
     orders = (ROOT / "src" / "relight" / "shell" / "orders.py").read_text()
     own = set(re.findall(r'environment\["(RELIGHT_\w+)"\]', orders)) | {"RELIGHT_AGENT"}

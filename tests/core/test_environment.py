@@ -31,13 +31,15 @@ TWO_NODES = seat(
     3,
 )
 LAUNCH = Launch("train.py", run_id="job-7", nproc_per_node=3, role="trainer", budget=Budget(5))
-PLACE = TWO_NODES.places("n2")[1]
+PLACE = TWO_NODES.parts()["n2"].places()[1]
 
 
 def environment(
     launch: Launch = LAUNCH, inherited: Mapping[str, str] = MappingProxyType({}), place: Place = PLACE
 ) -> dict[str, str]:
-    return worker_environment(inherited, launch, Round(4, 2, TWO_NODES), place, "/logs/attempt_4/1/error.json")
+    return worker_environment(
+        inherited, launch, Round(4, 2, TWO_NODES.parts()["n2"]), place, "/logs/attempt_4/1/error.json"
+    )
 
 
 def test_every_variable_of_torchrun_has_its_value() -> None:
@@ -67,7 +69,7 @@ def test_every_variable_of_torchrun_has_its_value() -> None:
 
 
 def test_another_role_has_ranks_of_its_own() -> None:
-    found = environment(place=TWO_NODES.places("n3")[0])
+    found = environment(place=TWO_NODES.parts()["n3"].places()[0])
     assert [found[name] for name in ("RANK", "GROUP_RANK", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE")] == [
         "5", "2", "reader", "0", "1",
     ]  # fmt: skip

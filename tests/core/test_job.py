@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from relight.core.documents import JobView, NodeReport, Phase, Standing, Verdict
+from relight.core.documents import NodeReport, Phase, Standing, Verdict
 from relight.core.failure import Cause
-from relight.core.job import ORPHANS_S, Job, JobRules
+from relight.core.job import ORPHANS_S, Decision, Job, JobRules
 from relight.core.launch import Budget
 from relight.core.roster import Applicant
 
@@ -18,8 +18,8 @@ class Bench:
         self.job = Job(rules, 0.0)
 
     @property
-    def view(self) -> JobView:
-        return self.job.view
+    def view(self) -> Decision:
+        return self.job.decision
 
     def say(
         self,
@@ -192,6 +192,7 @@ def test_a_lost_node_comes_back_as_a_newcomer() -> None:
     bench.say("n2", Standing.WORKING, 12.0, seen=1)
     assert bench.seats() == ["n1"]
     bench.say("n2", at=12.1)
+    bench.job.tick(12.3)
     assert bench.view.reason == "n2 joined"
 
 
@@ -243,22 +244,108 @@ def test_everybody_is_back_so_nobody_waits() -> None:
     assert bench.seats() == ["n1", "n2"]
 
 
-def test_somebody_is_missing_so_the_others_wait_a_while() -> None:
-    bench = running("n1", "n2", rules=JobRules(1, 4, settle_s=0.5))
-    bench.say("n2", Standing.LEAVING, 5.0)
-    bench.say("n2", Standing.LEFT, 5.1)
-    bench.say("n1", at=5.2)
-    assert bench.job.wake_at() == 5.5
-    bench.job.tick(5.5)
+def test_survivors_do_not_wait_for_who_is_lost() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 4))
+    bench.say("n2", Standing.LEAVING, 6.0)
+    bench.say("n2", Standing.LEFT, 6.1)
+    bench.say("n1", at=6.2)
     assert bench.seats() == ["n1"]
+
+
+def test_who_comes_while_a_round_is_gathered_is_waited_for_a_moment_more() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 5, batch_s=0.2))
+    bench.say("n2", Standing.LEFT, 6.0)
+    bench.say("n3", at=6.1)
+    bench.say("n1", at=6.2)
+    assert gathering(bench)
+    assert bench.job.wake_at() == pytest.approx(6.3)
+    bench.job.tick(6.3001)
+    assert bench.seats() == ["n1", "n3"]
+
+
+def test_the_last_call_is_counted_from_when_there_are_enough() -> None:
+    bench = Bench(JobRules(2, 9, settle_s=2.0, last_call_s=5.0))
+    for number in range(6):
+        bench.say(f"n{number}", at=float(number))
+    assert bench.job.wake_at() == 6.0, "five seconds after the second one"
+    bench.say("n1", Standing.LEFT, 5.1)
+    for number in (2, 3, 4, 5):
+        bench.say(f"n{number}", Standing.LEFT, 5.2)
+    bench.say("n8", at=5.9)
+    assert bench.job.wake_at() == 7.9, "there were too few in between"
+
+
+def test_those_who_come_one_after_another_break_a_round_off_once() -> None:
+    bench = running("n1", rules=JobRules(1, 4, batch_s=0.2))
+    bench.say("n3", at=2.0)
+    bench.say("n2", at=2.1)
+    assert bench.job.wake_at() == 2.2
+    bench.job.tick(2.19)
+    assert not gathering(bench)
+    bench.job.tick(2.2)
+    assert bench.view.reason == "n2, n3 joined"
+
+
+def test_who_came_and_went_breaks_nothing_off() -> None:
+    bench = running("n1", rules=JobRules(1, 4, batch_s=0.2))
+    bench.say("n3", at=2.0)
+    bench.say("n3", Standing.LEFT, 2.1)
+    bench.job.tick(2.2)
+    assert bench.seats() == ["n1"]
+    assert bench.job.wake_at() is None
+
+
+def test_a_round_that_somebody_finished_meanwhile_goes_on_without_who_came() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 4, batch_s=0.2))
+    bench.say("n3", at=2.0)
+    bench.say("n1", Standing.DONE, 2.1)
+    bench.job.tick(2.2)
+    assert bench.seats() == ["n1", "n2"]
+
+
+def test_a_job_may_fail_when_a_loss_leaves_too_few() -> None:
+    rules = JobRules(2, 3, lease_s=10.0, fails_below_min=True)
+    bench = running("n1", "n2", "n3", rules=rules)
+    bench.job.died(1.0, "n3", "has died")
+    assert gathering(bench), "two are enough"
+    bench.say("n1", at=1.0)
+    bench.say("n2", at=1.0)
+    bench.job.tick(1.0 + ORPHANS_S)
+    bench.job.died(2.0, "n2", "has died")
+    assert bench.view.verdict is Verdict.FAILED
+    assert bench.view.reason == "n2 has died; 1 of 2 nodes are left, and the job was to fail then"
+
+
+def test_a_failure_of_a_worker_is_no_loss_of_a_node() -> None:
+    bench = running("n1", rules=JobRules(1, 1, Budget(1), fails_below_min=True))
+    bench.say("n1", Standing.BROKEN, 1.0)
+    assert gathering(bench)
+
+
+def test_a_crowd_is_not_listed_by_name() -> None:
+    bench = running(*(f"n{number}" for number in range(1, 11)))
+    assert bench.view.reason == "round 0 on n1, n2, n3, n4, n5, n6, n7, n8 and 2 more"
+
+
+def test_a_view_holds_the_part_of_who_is_told_and_of_nobody_else() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 3))
+    told = bench.job.view_for(Applicant("n2", 1, life="n2#1"))
+    assert told.part is not None
+    assert (told.part.seat.node, told.part.world_size, told.serial, told.phase) == ("n2", 2, 1, Phase.RUNNING)
+    for stranger in (Applicant("n2", 1, life="n2#2"), Applicant("n3", 1, life="n3#1")):
+        assert bench.job.view_for(stranger).part is None
+    bench.say("n2", Standing.LEFT, 1.0)
+    after = bench.job.view_for(Applicant("n1", 1, life="n1#1"))
+    assert (after.part, after.reason, after.round) == (None, "n2 left", 1)
 
 
 def test_a_survivor_keeps_its_place_before_newcomers() -> None:
     bench = running("n5", rules=JobRules(1, 3))
     bench.say("n1", at=2.0)
+    bench.job.tick(2.2)
     assert bench.view.reason == "n1 joined"
-    bench.say("n1", at=2.1)
-    bench.say("n5", at=2.2)
+    bench.say("n1", at=2.3)
+    bench.say("n5", at=2.4)
     assert bench.seats() == ["n5", "n1"]
 
 
@@ -335,6 +422,7 @@ def test_a_newcomer_does_not_count_for_the_rate() -> None:
     bench = running("n1", rules=JobRules(1, 3, Budget(9, 1, 60.0), settle_s=0.0))
     for moment, here in enumerate((["n1", "n2"], ["n1", "n2", "n3"]), start=1):
         bench.say(here[-1], at=moment)
+        bench.job.tick(moment + 0.2)
         assert gathering(bench)
         for node in here:
             bench.say(node, at=moment + 0.5)
@@ -357,7 +445,8 @@ def test_a_job_that_nobody_is_left_of_waits_for_who_was_lost() -> None:
     assert gathering(bench)
     assert bench.job.wake_at() == 80.0
     bench.say("n1", at=30.0)
-    bench.job.tick(30.5)
+    assert bench.job.wake_at() == 30.2
+    bench.job.tick(30.2)
     assert bench.seats() == ["n1"]
 
 
@@ -384,7 +473,6 @@ def test_a_job_that_too_few_come_back_to_ends_with_the_cause_of_its_last_round()
 @pytest.mark.parametrize(
     ("node", "standing", "life", "reason"),
     [
-        ("n3", Standing.READY, "n3#1", "n3 joined"),
         ("n2", Standing.READY, "n2#1", "n2 could not hear the coordinator and ended its workers"),
         ("n2", Standing.READY, "n2#2", "n2 was started anew"),
         ("n2", Standing.LEAVING, "n2#1", "n2 is leaving"),

@@ -11,7 +11,7 @@ from relight.core.ending import KILL_WAIT_S
 from relight.core.failure import Cause, Words, WorkerEnd
 from relight.core.names import ExitStatus
 from relight.core.node import HURRY_S, Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
-from relight.core.roster import Applicant, Roster, seat
+from relight.core.roster import Applicant, Part, seat
 from relight.core.values import replace
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
@@ -19,20 +19,21 @@ N1 = Applicant("n1", 2, life="one")
 LEASE_S = 10.0  # the fence: asks at 6, kills at 8
 
 
-def roster(*others: str) -> Roster:
-    return seat([N1, *(Applicant(name, 1, life=name) for name in others)], None, 9)
+def part(*others: str) -> Part:
+    """n1's in a round with these others."""
+    return seat([N1, *(Applicant(name, 1, life=name) for name in others)], None, 9).parts()["n1"]
 
 
 def gather(serial: int, round_: int) -> JobView:
     return JobView(serial, Phase.GATHERING, round_, "waiting for nodes")
 
 
-def run(serial: int, round_: int, seated: Roster | None = None) -> JobView:
-    return JobView(serial, Phase.RUNNING, round_, "round it is", roster=seated or roster())
+def run(serial: int, round_: int, mine: Part | None = part()) -> JobView:  # noqa: B008
+    return JobView(serial, Phase.RUNNING, round_, "round it is", part=mine)
 
 
 def over(serial: int, verdict: Verdict = Verdict.SUCCEEDED) -> JobView:
-    return JobView(serial, Phase.ENDED, 0, "that was it", roster=roster(), verdict=verdict)
+    return JobView(serial, Phase.ENDED, 0, "that was it", verdict=verdict)
 
 
 def new(rules: NodeRules | None = None) -> Node:
@@ -68,9 +69,8 @@ def test_a_new_node_is_ready_and_has_seen_nothing() -> None:
 
 def test_a_round_that_seats_it_starts_its_workers() -> None:
     node = new()
-    view = replace(run(1, 0, roster("n2")), restarts=2)
-    places = roster("n2").places("n1")
-    assert node.see(0.0, view, 0.0) == [StartWorkers(0, 2, roster("n2"), places)]
+    view = replace(run(1, 0, part("n2")), restarts=2)
+    assert node.see(0.0, view, 0.0) == [StartWorkers(0, 2, part("n2"))]
     report = node.report(1.0)
     assert (report.standing, report.round, report.seen) == (Standing.WORKING, 0, 1)
 
@@ -83,20 +83,8 @@ def test_a_view_that_is_not_newer_is_not_followed(serial: int) -> None:
 
 
 def test_a_round_without_it_starts_nothing_and_ends_what_works() -> None:
-    others = seat([Applicant("n2", 1)], None, 9)
-    assert new().see(0.0, run(1, 0, others), 0.0) == []
-    assert working().see(1.0, run(2, 1, others), 1.0) == [TellWorker(0, TERM, False), TellWorker(1, TERM, False)]
-
-
-def test_a_seat_of_an_earlier_life_is_not_its_own() -> None:
-    earlier = seat([Applicant("n1", 2, life="zero")], None, 9)
-    node = new()
-    assert node.see(0.0, run(1, 0, earlier), 0.0) == []
-    assert standing(node) is Standing.READY
-
-
-def test_a_running_view_without_a_roster_seats_nobody() -> None:
-    assert new().see(0.0, JobView(1, Phase.RUNNING, 0, "round it is"), 0.0) == []
+    assert new().see(0.0, run(1, 0, None), 0.0) == []
+    assert working().see(1.0, run(2, 1, None), 1.0) == [TellWorker(0, TERM, False), TellWorker(1, TERM, False)]
 
 
 def test_workers_that_live_are_not_started_over() -> None:

@@ -50,9 +50,9 @@ def test_ranks_run_through_and_nodes_may_differ() -> None:
     roster = seat(given, None, 9)
     assert roster.world_size == 6
     assert roster.nodes == {"n1", "n2", "n3"}
-    assert (roster.role_world_size("trainer"), roster.role_world_size("reader")) == (5, 1)
-    assert [place.rank for name in nodes(roster) for place in roster.places(name)] == [0, 1, 2, 3, 4, 5]
-    assert roster.places("n3")[1] == Place(
+    assert {name: part.role_world_size for name, part in roster.parts().items()} == {"n1": 5, "n2": 1, "n3": 5}
+    assert [place.rank for part in roster.parts().values() for place in part.places()] == [0, 1, 2, 3, 4, 5]
+    assert roster.parts()["n3"].places()[1] == Place(
         rank=4,
         local_rank=1,
         world_size=6,
@@ -66,12 +66,6 @@ def test_ranks_run_through_and_nodes_may_differ() -> None:
     assert (roster.seats[0].store_address, roster.seats[0].store_port) == ("10.0.0.1", 29500)
 
 
-def test_a_seat_is_for_one_life() -> None:
-    roster = seat([Applicant("n1", 1, life="a"), Applicant("n2", 1, life="b")], None, 9)
-    assert roster.seat_of(Applicant("n2", 1, life="b")) == roster.seats[1]
-    assert roster.seat_of(Applicant("n2", 1, life="c")) is None
-    assert roster.seat_of(Applicant("n3", 1, life="b")) is None
-
-
-def test_who_has_no_seat_has_no_places() -> None:
-    assert seat(applicants("n1"), None, 9).places("n2") == ()
+def test_everybody_meets_where_seat_0_is() -> None:
+    roster = seat([Applicant("n1", 1, store_address="a", store_port=1), Applicant("n2", 1, store_port=2)], None, 9)
+    assert {(part.store_address, part.store_port) for part in roster.parts().values()} == {("a", 1)}

@@ -17,7 +17,7 @@ from relight.core.roster import Applicant, seat
 from relight.shell import account as account_module
 from relight.shell.account import MOST_REMARKS, Account, hand_in
 
-PLACES = seat([Applicant("n0", 3), Applicant("n1", 2)], None, 9).places("n1")  # ranks 3 and 4
+PLACES = seat([Applicant("n0", 3), Applicant("n1", 2)], None, 9).parts()["n1"].places()  # ranks 3 and 4
 FIRST, SECOND = Hello(0, 7), Hello(1, 7)
 FAILED = ExitStatus(1)
 

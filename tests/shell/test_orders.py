@@ -19,7 +19,7 @@ from relight.shell.outlets import Layout, Outlets
 from relight.shell.processes import Commands
 
 ROSTER = seat([Applicant("n0", 2)], None, 1)
-START = StartWorkers(4, 1, ROSTER, ROSTER.places("n0"))
+START = StartWorkers(4, 1, ROSTER.parts()["n0"])
 
 
 class Desk:

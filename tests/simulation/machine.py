@@ -32,7 +32,7 @@ class Worker:
         self.life = host.life
         self.round = start.round
         self.local_rank = local_rank
-        self.rank = start.places[local_rank].rank
+        self.rank = start.part.places()[local_rank].rank
         self.alive = True
         self.others = chance.choice([0, 0, 0, 1])
         self.fails = world.now < CALM_AT and chance.random() < world.weather.failing
@@ -252,7 +252,7 @@ class Host:
             match command:
                 case StartWorkers():
                     self.world.truth.starts(self, command)
-                    self._team = {place.local_rank: Worker(self, command, place.local_rank) for place in command.places}
+                    self._team = {rank: Worker(self, command, rank) for rank in range(command.part.seat.slots)}
                     self.workers += self._team.values()
                 case TellWorker(local_rank, number, group):
                     self._team[local_rank].tell(number, group)

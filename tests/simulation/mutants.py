@@ -36,16 +36,16 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "ready names the view seen",
+        "nobody has seen what has just been decided",
         job,
-        "one.standing is Standing.READY and one.seen == self.view.serial]",
-        "one.standing is Standing.READY]",
+        "        self._ready.clear()  # nobody has seen this one yet\n",
+        "",
     ),
     Mutant(
         "nobody begins while someone present is not ready",
         job,
-        "if len(ready) < max(len(self._present()), self._rules.min_nodes):",
-        "if len(ready) < self._rules.min_nodes:",
+        "if len(self._ready) < max(len(self._present), self._rules.min_nodes):",
+        "if len(self._ready) < self._rules.min_nodes:",
     ),
     Mutant(
         "nobody is given up before its lease",
@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         "silence ends membership",
         job,
-        "if now >= member.heard_at + self._rules.lease_s:",
-        "if False:",
+        "while self.decision.phase is not Phase.ENDED and now >= self._silent_at():",
+        "while False:",
     ),
     Mutant(
         "an overtaken report says nothing",
@@ -86,13 +86,13 @@ MUTANTS = (
     Mutant(
         "a newcomer has seen the newest view",
         job,
-        "return report.seen == self.view.serial and report.standing not in",
+        "return report.seen == self.decision.serial and report.standing not in",
         "return report.standing not in",
     ),
     Mutant(
         "ready in mid-round names the view seen",
         job,
-        "case Standing.READY if report.seen == self.view.serial:",
+        "case Standing.READY if report.seen == self.decision.serial:",
         "case Standing.READY:",
     ),
     Mutant(
@@ -116,8 +116,8 @@ MUTANTS = (
     Mutant(
         "who has finished is not waited for",
         job,
-        "node in self._running.nodes - self._finished:",
-        "node in self._running.nodes:",
+        "if node in self._parts and node not in self._finished:",
+        "if node in self._parts:",
     ),
     Mutant(
         "who has finished is forgotten when a round begins",
@@ -134,14 +134,14 @@ MUTANTS = (
     Mutant(
         "a job that ended stays ended",
         job,
-        "if self.view.phase is Phase.ENDED or self._overtaken(report):",
+        "if self.decision.phase is Phase.ENDED or self._overtaken(report):",
         "if self._overtaken(report):",
     ),
     Mutant(
         "at most so many nodes",
         job,
-        "self.view.roster, rules.max_nodes)",
-        "self.view.roster, 99)",
+        "self.decision.roster, rules.max_nodes)",
+        "self.decision.roster, 99)",
     ),
     Mutant(
         "a node fences itself",
@@ -170,14 +170,14 @@ MUTANTS = (
     Mutant(
         "nobody starts on an old lease",
         node,
-        "if ready and seated and now < self._fence_at():",
-        "if ready and seated:",
+        "if ready and view.part is not None and now < self._fence_at():",
+        "if ready and view.part is not None:",
     ),
     Mutant(
         "a seat is for one life",
-        node,
-        "seated = view.roster is not None and view.roster.seat_of(self._applicant) is not None",
-        "seated = view.roster is not None and self._applicant.node in view.roster.nodes",
+        job,
+        "part=part if part is not None and part.seat.life == applicant.life else None,",
+        "part=part,",
     ),
     Mutant(
         "a view is followed once",

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from relight.core.documents import JobView, NodeReport, Phase, Standing, Verdict
+from relight.core.documents import NodeReport, Phase, Standing, Verdict
+from relight.core.job import Decision
 from relight.core.node import Leave, StartWorkers
 
 from .machine import HARMLESS_S, Host
@@ -76,8 +77,9 @@ class Truth:
         self._started.add((host.name, command.round))
         first = self._starts.setdefault(command.round, command)
         insist(command.restarts == first.restarts, f"round {command.round} is restart {first.restarts} only elsewhere")
-        insist(command.roster == first.roster, f"round {command.round} has two rosters")
-        insist(command.places == command.roster.places(host.name), "places are not those of the roster")
+        insist(_whole(command) == _whole(first), f"round {command.round} is not the same everywhere")
+        seat = command.part.seat
+        insist((seat.node, seat.life) == (host.name, host.life), f"{host.life} sits in the seat of {seat.life}")
         insist(not host.asleep, "a sleeping agent starts workers")
         for other in self._world.hosts.values():
             if other is not host and not self._excused(other):
@@ -90,7 +92,7 @@ class Truth:
     def leaves(self, host: Host, command: Leave) -> None:
         insist(not any(worker.lives for worker in host.workers if worker.life == host.life), "it leaves workers behind")
         _sentence(command.reason)
-        view = self._world.job.view
+        view = self._world.job.decision
         if command.verdict is not Verdict.STOPPED:
             insist((command.verdict, command.reason) == (view.verdict, view.reason), "it tells another end")
 
@@ -103,20 +105,20 @@ class Truth:
     def hears(self, report: NodeReport) -> Iterator[None]:
         """A report that was overtaken, by its own life or by a later one, must change nothing."""
         job = self._world.job
-        before = job.view, job.wake_at()
+        before = job.decision, job.wake_at()
         number = int(report.life.partition("#")[2])
         overtaken = number < self._newest_life.get(report.node, 0) or report.sent_at < self._newest.get(report.life, 0)
         going = report.standing in (Standing.LEAVING, Standing.LEFT)
-        if not overtaken and report.seen == job.view.serial and not going:
+        if not overtaken and report.seen == job.decision.serial and not going:
             self._newest_life[report.node] = max(number, self._newest_life.get(report.node, 0))
-        if report.standing is Standing.DONE and report.round == job.view.round:
+        if report.standing is Standing.DONE and report.round == job.decision.round:
             self._told_done.add(report.node)
         yield
         if overtaken:
-            insist((job.view, job.wake_at()) == before, f"an overtaken report of {report.life} changed something")
+            insist((job.decision, job.wake_at()) == before, f"an overtaken report of {report.life} changed something")
         self._newest[report.life] = max(report.sent_at, self._newest.get(report.life, 0.0))
 
-    def decides(self, before: JobView, after: JobView) -> None:
+    def decides(self, before: Decision, after: Decision) -> None:
         rules = self._world.weather.job
         insist(before.phase is not Phase.ENDED, "a job that ended goes on")
         insist(after.serial > before.serial, "a newer decision has no larger serial")
@@ -137,7 +139,7 @@ class Truth:
                     done = self._finished.get(after.round, set())
                     insist(done == set(range(after.roster.world_size)), "success, but not every worker finished")
 
-    def _check_reason(self, before: JobView, after: JobView) -> None:
+    def _check_reason(self, before: Decision, after: Decision) -> None:
         """Nobody's work is broken off without need, nor more often than allowed."""
         rules, now = self._world.weather.job, self._world.now
         if after.reason.endswith("joined"):
@@ -160,15 +162,21 @@ class Truth:
             self._anew[name] = self._anew.get(name, 0) + 1
             insist(self._anew[name] < host.lives, f"{name} was not started so often")
 
-    def _check_roster(self, view: JobView) -> None:
+    def _check_roster(self, view: Decision) -> None:
         rules, roster = self._world.weather.job, view.roster
         assert roster is not None
         insist(rules.min_nodes <= len(roster.seats) <= rules.max_nodes, f"a round on {len(roster.seats)} nodes")
         for seat in roster.seats:
             number = int(seat.life.partition("#")[2])
             insist(number >= self._newest_life[seat.node], f"a seat for {seat.life}, which is no more")
-        places = [place for node in roster.nodes for place in roster.places(node)]
+        places = [place for part in roster.parts().values() for place in part.places()]
         insist(sorted(place.rank for place in places) == list(range(roster.world_size)), "ranks have gaps")
+
+
+def _whole(command: StartWorkers) -> tuple[object, ...]:
+    """What all nodes of a round have to agree on."""
+    part = command.part
+    return part.world_size, part.group_world_size, part.store_address, part.store_port
 
 
 def _sentence(reason: str) -> None:

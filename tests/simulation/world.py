@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from relight.core.documents import JobView, NodeReport, Phase
-from relight.core.job import Job
+from relight.core.documents import NodeReport, Phase
+from relight.core.job import Decision, Job
 from relight.core.node import Node
 from relight.core.values import replace
 
@@ -42,12 +42,12 @@ class World:
         self.log: list[tuple[object, ...]] = []
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
-        self._known: dict[str, tuple[str, float]] = {}  # whom the coordinator can answer: life, newest report's time
+        self._known: dict[str, NodeReport] = {}  # whom the coordinator can answer, and the newest report of each
         self._blocked: dict[tuple[str, str], float] = {}  # until when a direction is cut
         self._alarm: float | None = None
         self.truth = Truth(self)
         self.job = job_class(self.weather.job, 0.0)
-        self._view = self.job.view
+        self._decision = self.job.decision
         self.hosts = {name: Host(self, name) for name in self.weather.slots}
 
     # -- time -----------------------------------------------------------------------------------------------
@@ -81,13 +81,13 @@ class World:
             moment, _, what, given = heapq.heappop(self._events)
             self.now = max(moment, self.now + INSTANT)
             if self.now > END_BY:
-                raise BrokenPromise(f"stuck: {self._view.phase.value}, {self._view.reason}")
+                raise BrokenPromise(f"stuck: {self._decision.phase.value}, {self._decision.reason}")
             what(*given)
             self.truth.check()
 
     def _over(self) -> bool:
         """The job has ended, and nobody is left who does not know."""
-        ended = self._view.phase is Phase.ENDED and self.now > CALM_AT
+        ended = self._decision.phase is Phase.ENDED and self.now > CALM_AT
         hosts = [host for name, host in self.hosts.items() if name != self.weather.deaf]
         return ended and all(host.node is None and not host.workers for host in hosts)
 
@@ -97,8 +97,9 @@ class World:
         self._carry((host.name, "up"), self._hear, report)
 
     def _send_down(self, node: str) -> None:
-        life, sent_at = self._known[node]
-        self._carry((node, "down"), self.hosts[node].see, life, self._view, sent_at)
+        report = self._known[node]
+        view = self.job.view_for(report.applicant)
+        self._carry((node, "down"), self.hosts[node].see, report.life, view, report.sent_at)
 
     def _carry(self, way: tuple[str, str], deliver: Callable[..., None], *given: Any) -> None:
         chance, weather = self.chance, self.weather
@@ -117,17 +118,17 @@ class World:
         self.note("job", "hears", report)
         with self.truth.hears(report):
             self.job.hear(self.now, report)
-        self._known[report.node] = (report.life, report.sent_at)
+        self._known[report.node] = report
         if not self._settle():
             self._send_down(report.node)
 
     def _settle(self) -> bool:
         """Makes a new decision known to everybody; whether there was one."""
-        news = self.job.view != self._view
+        news = self.job.decision != self._decision
         if news:
-            self.truth.decides(self._view, self.job.view)
-            self._view = self.job.view
-            self.note("job", "decides", self._view)
+            self.truth.decides(self._decision, self.job.decision)
+            self._decision = self.job.decision
+            self.note("job", "decides", self._decision)
             for node in self._known:
                 self._send_down(node)
             if self.now < CALM_AT - 2 * LEASE_S and self.chance.random() < self.weather.ambush:
@@ -177,7 +178,7 @@ def _word(one: object) -> str:
     match one:
         case NodeReport():
             return f"{one.life} {one.standing.value} round {one.round} seen {one.seen} sent {one.sent_at:.6f}"
-        case JobView():
+        case Decision():
             seats = [f"{seat.life}:{seat.slots}" for seat in one.roster.seats] if one.roster else []
             return repr(replace(one, roster=None, cause=None)) + f" seats {seats}"
         case float():

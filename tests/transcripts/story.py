@@ -18,9 +18,9 @@ from __future__ import annotations
 import shlex
 import signal
 
-from relight.core.documents import JobView, NodeReport, Phase
+from relight.core.documents import NodeReport, Phase
 from relight.core.failure import Words, WorkerEnd
-from relight.core.job import Job, JobRules
+from relight.core.job import Decision, Job, JobRules
 from relight.core.launch import Budget
 from relight.core.names import ExitStatus, never, signal_name
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
@@ -55,7 +55,7 @@ class Story:
         self.now = 0.0
         self.out: list[str] = []
         self._job: Job | None = None
-        self._view: JobView | None = None
+        self._decision: Decision | None = None
         self._node_rules = NodeRules()
         self._agents: dict[str, Agent] = {}
         self._lives: dict[str, int] = {}
@@ -162,28 +162,32 @@ class Story:
         self._say_report(agent, report)
         self.job.hear(self.now, report)
         self._announce()
-        self._perform(agent, agent.node.see(self.now, self.job.view, report.sent_at))
+        self._see(agent, report)
         return True
 
     def _announce(self) -> bool:
         """Shows a new decision, and tells everybody."""
-        view = self.job.view
-        if view == self._view:
+        view = self.job.decision
+        if view == self._decision:
             return False
-        self._view = view
+        self._decision = view
         verdict = f" {view.verdict.value}" if view.verdict else ""
         self._show(
             "job",
             f"{view.serial}: {view.phase.value}{verdict}, round {view.round}, restart {view.restarts}: {view.reason}",
         )
         if view.phase is Phase.RUNNING and view.roster:
-            for seat in view.roster.seats:
-                ranks = ", ".join(str(place.rank) for place in view.roster.places(seat.node))
-                self._show("job", f"  seat {seat.group_rank}: {seat.node}, ranks {ranks} of {view.roster.world_size}")
+            for node, part in view.roster.parts().items():
+                ranks = ", ".join(str(place.rank) for place in part.places())
+                self._show("job", f"  seat {part.seat.group_rank}: {node}, ranks {ranks} of {part.world_size}")
         for agent in self._here():
             if agent.reachable and agent.reported is not None:
-                self._perform(agent, agent.node.see(self.now, view, agent.reported.sent_at))
+                self._see(agent, agent.reported)
         return True
+
+    def _see(self, agent: Agent, report: NodeReport) -> None:
+        view = self.job.view_for(report.applicant)
+        self._perform(agent, agent.node.see(self.now, view, report.sent_at))
 
     def _perform(self, agent: Agent, commands: list[Command]) -> None:
         for command in commands:
@@ -204,7 +208,7 @@ class Story:
                     never(command)
 
     def _start(self, agent: Agent, command: StartWorkers) -> None:
-        agent.ranks = {place.local_rank: place.rank for place in command.places}
+        agent.ranks = {place.local_rank: place.rank for place in command.part.places()}
         agent.alive = set(agent.ranks)
         agent.groups, agent.looks = {}, {}
         ranks = ", ".join(str(rank) for rank in agent.ranks.values())

@@ -9,7 +9,7 @@ from relight.core.values import value
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from relight.core.failure import Cause
-    from relight.core.roster import Applicant, Roster
+    from relight.core.roster import Applicant, Part
 
 
 class Standing(enum.Enum):
@@ -61,13 +61,13 @@ class NodeReport:
 
 @value
 class JobView:
-    """Down: "this is what we do". A larger serial is newer; the reason is a sentence for people."""
+    """Down: "this is what we do, and you in it". A larger serial is newer; the reason is a sentence for people."""
 
     serial: int
     phase: Phase
     round: int
     reason: str
     restarts: int = 0
-    roster: Roster | None = None
+    part: Part | None = None  # of the node that is told, in a round that seats it
     verdict: Verdict | None = None
     cause: Cause | None = None

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from relight.core.launch import Launch
-    from relight.core.roster import Place, Roster
+    from relight.core.roster import Part, Place
 
 
 @value
 class Round:
-    """What all workers of a round share."""
+    """What all workers of a node share in a round."""
 
     number: int
     restarts: int
-    roster: Roster
+    part: Part
 
 
 def check_inherited(inherited: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ def worker_environment(
     inherited: Mapping[str, str], launch: Launch, round_: Round, place: Place, error_file: str
 ) -> dict[str, str]:
     """The whole environment of one worker: what the launcher inherited, then torchrun's variables."""
-    host = round_.roster.seats[0]
+    part = round_.part
     environment = {
         **inherited,
         "RANK": str(place.rank),
@@ -50,8 +50,8 @@ def worker_environment(
         "ROLE_NAME": place.role,
         "ROLE_RANK": str(place.role_rank),
         "ROLE_WORLD_SIZE": str(place.role_world_size),
-        "MASTER_ADDR": host.store_address,
-        "MASTER_PORT": str(host.store_port),
+        "MASTER_ADDR": part.store_address,
+        "MASTER_PORT": str(part.store_port),
         "TORCHELASTIC_RESTART_COUNT": str(round_.restarts),
         "TORCHELASTIC_MAX_RESTARTS": str(launch.budget.restarts),
         "TORCHELASTIC_RUN_ID": launch.run_id,

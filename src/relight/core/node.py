@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from relight.core.documents import JobView
     from relight.core.failure import WorkerEnd
-    from relight.core.roster import Applicant, Place, Roster
+    from relight.core.roster import Applicant, Part
 
 NEVER = float("inf")
 FENCE_AT, KILL_AT = 0.6, 0.8  # of the lease
@@ -34,8 +34,7 @@ class StartWorkers:
 
     round: int
     restarts: int
-    roster: Roster
-    places: tuple[Place, ...]
+    part: Part
 
 
 @value
@@ -138,9 +137,8 @@ class Node:
             case Phase.GATHERING:
                 return self._end_workers(now)
             case Phase.RUNNING:
-                seated = view.roster is not None and view.roster.seat_of(self._applicant) is not None
-                if ready and seated and now < self._fence_at():
-                    return self._start(view)
+                if ready and view.part is not None and now < self._fence_at():
+                    return self._start(view, view.part)
                 return self._end_workers(now)
             case Phase.ENDED:
                 return self._end_workers(now) + self._leave_if_quiet()
@@ -223,14 +221,12 @@ class Node:
 
     # -- how it follows -------------------------------------------------------------------------------------
 
-    def _start(self, view: JobView) -> list[Command]:
-        assert view.roster is not None
-        places = view.roster.places(self._applicant.node)
+    def _start(self, view: JobView, part: Part) -> list[Command]:
         self._round = view.round
-        self._ladders = {place.local_rank: Ladder(self._rules.asks_groups) for place in places}
+        self._ladders = {local_rank: Ladder(self._rules.asks_groups) for local_rank in range(part.seat.slots)}
         self._trouble = None
         self.ends = {}
-        return [StartWorkers(view.round, view.restarts, view.roster, places)]
+        return [StartWorkers(view.round, view.restarts, part)]
 
     def _end_workers(self, now: float) -> list[Command]:
         commands: list[Command] = []

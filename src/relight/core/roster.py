@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 
 from relight.core.values import value
@@ -54,6 +55,36 @@ class Place:
 
 
 @value
+class Part:
+    """What one node has to know of a round: its own seat, how large the whole is, and where the workers meet."""
+
+    seat: Seat
+    world_size: int
+    group_world_size: int
+    role_world_size: int
+    store_address: str
+    store_port: int
+
+    def places(self) -> tuple[Place, ...]:
+        """The places of this node's workers, by local rank."""
+        seat = self.seat
+        return tuple(
+            Place(
+                rank=seat.first_rank + local_rank,
+                local_rank=local_rank,
+                world_size=self.world_size,
+                local_world_size=seat.slots,
+                group_rank=seat.group_rank,
+                group_world_size=self.group_world_size,
+                role=seat.role,
+                role_rank=seat.first_role_rank + local_rank,
+                role_world_size=self.role_world_size,
+            )
+            for local_rank in range(seat.slots)
+        )
+
+
+@value
 class Roster:
     """Everybody's place in one round. Workers find each other at the store of the node in seat 0."""
 
@@ -67,34 +98,16 @@ class Roster:
     def nodes(self) -> frozenset[str]:
         return frozenset(seat.node for seat in self.seats)
 
-    def seat_of(self, applicant: Applicant) -> Seat | None:
-        """The seat of this start of a node's agent."""
-        for taken in self.seats:
-            if taken.node == applicant.node and taken.life == applicant.life:
-                return taken
-        return None
-
-    def role_world_size(self, role: str) -> int:
-        return sum(seat.slots for seat in self.seats if seat.role == role)
-
-    def places(self, node: str) -> tuple[Place, ...]:
-        """The places of one node's workers, by local rank; none if the node has no seat."""
-        return tuple(
-            Place(
-                rank=seat.first_rank + local_rank,
-                local_rank=local_rank,
-                world_size=self.world_size,
-                local_world_size=seat.slots,
-                group_rank=seat.group_rank,
-                group_world_size=len(self.seats),
-                role=seat.role,
-                role_rank=seat.first_role_rank + local_rank,
-                role_world_size=self.role_world_size(seat.role),
-            )
+    def parts(self) -> dict[str, Part]:
+        """Each node's part, by its name."""
+        world_size, roles = self.world_size, collections.Counter[str]()
+        for seat in self.seats:
+            roles[seat.role] += seat.slots
+        host = self.seats[0]
+        return {
+            seat.node: Part(seat, world_size, len(self.seats), roles[seat.role], host.store_address, host.store_port)
             for seat in self.seats
-            if seat.node == node
-            for local_rank in range(seat.slots)
-        )
+        }
 
 
 def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> Roster:
@@ -102,6 +115,7 @@ def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> R
     old = {taken.node: taken.group_rank for taken in before.seats} if before else {}
     order = sorted(applicants, key=lambda one: (old.get(one.node, len(old)), _natural(one.node)))
     seats: list[Seat] = []
+    workers, roles = 0, collections.Counter[str]()
     for one in order[:most]:
         seats.append(
             Seat(
@@ -109,13 +123,15 @@ def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> R
                 group_rank=len(seats),
                 slots=one.slots,
                 role=one.role,
-                first_rank=sum(taken.slots for taken in seats),
-                first_role_rank=sum(taken.slots for taken in seats if taken.role == one.role),
+                first_rank=workers,
+                first_role_rank=roles[one.role],
                 store_address=one.store_address,
                 store_port=one.store_port,
                 life=one.life,
             )
         )
+        workers += one.slots
+        roles[one.role] += one.slots
     return Roster(tuple(seats))
 
 

@@ -19,7 +19,7 @@ from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, Star
 from relight.core.page import Story
 from relight.core.rollcall import RollCall
 from relight.core.roster import Applicant
-from relight.core.values import replace, value
+from relight.core.values import value
 from relight.shell.account import Account, hand_in
 from relight.shell.clock import monotonic
 from relight.shell.guardian import Guardian
@@ -40,7 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from relight.core.documents import JobView, NodeReport
+    from relight.core.documents import JobView
     from relight.core.failure import WorkerEnd
     from relight.core.launch import Launch
     from relight.core.names import ExitStatus
@@ -95,7 +95,7 @@ class Agent:
         self._roll_call: RollCall | None = None
         self._leave: Leave | None = None
         self._view: JobView | None = None
-        self._reported: NodeReport | None = None
+        self._offered: int | None = None  # after which round a port for the workers' own store was last found
         self._store: StoreHost | None = None
         if launch.store.shared:
             try:
@@ -115,7 +115,7 @@ class Agent:
         )
         now = monotonic()
         rules = JobRules(launch.min_nodes, launch.max_nodes, launch.budget)
-        self._link = LocalLink(Job(rules, now))
+        self._link = LocalLink(Job(rules, now), self._follow)
         asks_groups = launch.how is How.PROGRAM and commands is None
         self._node = Node(applicant, self._mark, NodeRules(launch.shutdown_timeout_s, asks_groups=asks_groups), now)
 
@@ -194,21 +194,19 @@ class Agent:
                 self._say(missing)
         if sentence := self._stuck.look(monotonic(), self._processes.pids):
             self._node.fail(sentence)
-        self._follow(self._link.tick(monotonic()), monotonic())
+        self._link.tick(monotonic())
         self._talk()
 
     def _talk(self) -> None:
         """Reports whatever is new, and follows the answer, until nothing is new."""
         while self._leave is None:
-            now = monotonic()
-            report = self._node.report(now)
-            if self._reported is not None and replace(report, sent_at=self._reported.sent_at) == self._reported:
-                return
-            if self._store is None and report.standing is Standing.READY:
+            report = self._node.report(monotonic())
+            if self._store is None and report.standing is Standing.READY and self._offered != report.round:
+                self._offered = report.round
                 self._node.offer(free_port(self._launch.store.address))
-                report = self._node.report(now)
-            self._reported = report
-            self._follow(self._link.exchange(now, report), now)
+                report = self._node.report(monotonic())
+            if not self._link.tell(report):
+                return
 
     def _follow(self, view: JobView, sent_at: float) -> None:
         if self._view is None or view.serial > self._view.serial:
@@ -238,10 +236,10 @@ class Agent:
     # -- commands -------------------------------------------------------------------------------------------
 
     def _start(self, command: StartWorkers) -> None:
-        self._account = Account(command.round, command.places)
+        self._account = Account(command.round, command.part.places())
         if self._store:
             self._store.renew()
-            self._roll_call = RollCall(command.roster.world_size, monotonic())
+            self._roll_call = RollCall(command.part.world_size, monotonic())
         self._oom.remember()
         self._stuck.begin(monotonic())
         try:

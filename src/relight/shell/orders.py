@@ -45,14 +45,15 @@ class Orders:
 
     def of(self, asked: StartWorkers, mark: str, socket: str) -> list[Order]:
         """One order for each place. Raises OSError where a folder or a stream cannot be made."""
-        round_ = Round(asked.round, asked.restarts, asked.roster)
-        self._folder.make(asked.round, len(asked.places))
-        worlds = {place.local_rank: self._world(round_, place, mark, socket) for place in asked.places}
+        round_ = Round(asked.round, asked.restarts, asked.part)
+        places = asked.part.places()
+        self._folder.make(asked.round, len(places))
+        worlds = {place.local_rank: self._world(round_, place, mark, socket) for place in places}
         layout = self._layout(worlds) if self._layout else None
         # A layout of somebody else's names error files of its own.
         self.error_files = {rank: world.get("TORCHELASTIC_ERROR_FILE", "") for rank, world in worlds.items()}
         self._outlets.begin(self._folder.round_folder(asked.round), layout)
-        return [self._order(round_, place, worlds[place.local_rank]) for place in asked.places]
+        return [self._order(round_, place, worlds[place.local_rank]) for place in places]
 
     def _world(self, round_: Round, place: Place, mark: str, socket: str) -> dict[str, str]:
         """What one worker finds in os.environ."""
