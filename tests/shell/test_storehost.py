@@ -206,7 +206,7 @@ def test_out_of_descriptors_a_newcomer_is_turned_away_at_once_and_others_are_ser
     loop: Loop, host: StoreHost, dial: Dial
 ) -> None:
     told: list[str] = []
-    host._tell = lambda _address, why: told.append(why)
+    host._door._tell = lambda _address, why: told.append(why)
     inside = dial()
     inside.send(HELLO + PING)
     assert hear(loop, inside, 4) == PONG
@@ -259,12 +259,12 @@ def test_when_nothing_helps_it_stops_accepting_until_somebody_leaves(
     inside = dial()
     inside.send(HELLO + PING)
     assert hear(loop, inside, 4) == PONG
-    barren = Barren(host._listeners[0], error)
-    host._listeners = [barren]  # type: ignore[list-item]
-    host._watch_listeners()
+    barren = Barren(host._door._listeners[0], error)
+    host._door._listeners = [barren]  # type: ignore[list-item]
+    host._door._watch_listeners()
     outside = dial()
     outside.send(HELLO + PING)
-    turn_until(loop, lambda: host._paused, "the pause")
+    turn_until(loop, lambda: host._door._paused, "the pause")
     calls = barren.calls
     for _ in range(20):
         loop.wait(time.monotonic() + 0.001)
@@ -473,16 +473,16 @@ def test_out_of_descriptors_who_has_said_nothing_makes_room(loop: Loop, host: St
 
 
 def test_a_pause_ends_by_itself(loop: Loop, host: StoreHost, dial: Dial) -> None:
-    barren = Barren(host._listeners[0], errno.ENOBUFS)
-    host._listeners = [barren]  # type: ignore[list-item]
-    host._watch_listeners()
+    barren = Barren(host._door._listeners[0], errno.ENOBUFS)
+    host._door._listeners = [barren]  # type: ignore[list-item]
+    host._door._watch_listeners()
     outside = dial()
     outside.send(HELLO + PING)
-    turn_until(loop, lambda: host._paused, "the pause")
+    turn_until(loop, lambda: host._door._paused, "the pause")
     again_at = host.wake_at()
     assert again_at is not None
     host.tick(again_at - 0.001)
-    assert host._paused
+    assert host._door._paused
     barren.error = None
     host.tick(again_at)
     assert host.wake_at() is None
