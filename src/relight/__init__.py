@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from relight.core.launch import Budget, ExitCodes, How, Launch, Output, Store
-    from relight.core.names import Broken, JobFailed, RelightError, UsageError
+    from relight.core.names import Broken, JobFailed, JobStopped, RelightError, UsageError
+    from relight.core.streams import streams
     from relight.program import run
     from relight.worker.record import record
     from relight.worker.step import step
@@ -24,6 +25,7 @@ _WHERE = {
     "ExitCodes": "relight.core.launch",
     "How": "relight.core.launch",
     "JobFailed": "relight.core.names",
+    "JobStopped": "relight.core.names",
     "Launch": "relight.core.launch",
     "Output": "relight.core.launch",
     "RelightError": "relight.core.names",
@@ -32,6 +34,7 @@ _WHERE = {
     "record": "relight.worker.record",
     "run": "relight.program",
     "step": "relight.worker.step",
+    "streams": "relight.core.streams",
 }
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "ExitCodes",
     "How",
     "JobFailed",
+    "JobStopped",
     "Launch",
     "Output",
     "RelightError",
@@ -48,6 +52,7 @@ __all__ = [
     "record",
     "run",
     "step",
+    "streams",
 ]
 
 

@@ -7,7 +7,7 @@ import sys
 
 from relight.core.documents import Verdict
 from relight.core.environment import check_inherited
-from relight.core.names import JobFailed
+from relight.core.names import JobFailed, JobStopped
 from relight.core.page import for_people
 
 TYPE_CHECKING = False
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 
 def run(launch: Launch, environ: Mapping[str, str] | None = None) -> Outcome:
-    """Runs the job to its end. Raises JobFailed, with the failure page as its text, if it does not succeed."""
+    """Runs the job to its end.
+
+    Raises JobFailed, with the failure page as its text, if it does not succeed, and JobStopped if a signal ended it.
+    Both carry the outcome.
+    """
     if environ is not None:
         check_inherited(environ)
     outcome = carry_out(launch, os.environ if environ is None else environ)
-    if outcome.verdict is not Verdict.SUCCEEDED:
-        page = for_people(outcome.story) if outcome.verdict is Verdict.FAILED else f"relight: {outcome.reason}"
-        raise JobFailed(page)
-    return outcome
+    if outcome.verdict is Verdict.SUCCEEDED:
+        return outcome
+    stopped = outcome.verdict is Verdict.STOPPED
+    error = JobStopped(f"relight: {outcome.reason}") if stopped else JobFailed(for_people(outcome.story))
+    error.outcome = outcome
+    raise error
 
 
 def carry_out(

@@ -172,6 +172,7 @@ def test_a_plain_command() -> None:
         ("--logs-specs nope s.py", "--logs-specs nope is not one of default", "--logs-specs default"),
         ("--restart-rate 5 s.py", "--restart-rate 5 is not a number of restarts / a number", "--restart-rate 5/600"),
         ("--restart-rate x/y s.py", "--restart-rate x/y is not a number of restarts /", "--restart-rate 5/600"),
+        ("--restart-rate 0/10 s.py", "--restart-rate 0/10 is not a rate", "--restart-rate 5/600"),
         ("--max-restarts 9 --restart-rate 5/0 s.py", "--restart-rate 5/0 is not a rate", "--restart-rate 5/600"),
         ("--max-restarts 9 --restart-rate 5/inf s.py", "--restart-rate 5/inf is not a rate", "--restart-rate 5/600"),
         (

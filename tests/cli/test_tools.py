@@ -164,3 +164,15 @@ def test_torch_is_told_from_its_own_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert report.torch_version() == f"2.13.0+cu130, cuda 13.0, {torch}"
     monkeypatch.setattr(sys, "path", [])
     assert report.torch_version() == "not installed for this Python"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("a=1,password=hunter2,b=2", "a=1,password=(hidden),b=2"),
+        ("ssl_cert_key=/etc/k;x=1", "ssl_cert_key=(hidden);x=1"),
+        ("join_timeout=60", "join_timeout=60"),
+    ],
+)
+def test_a_secret_inside_a_value_is_hidden(said: str, shown: str) -> None:
+    assert report.hidden("PET_RDZV_CONF", said) == shown

@@ -293,6 +293,17 @@ def test_who_came_and_went_breaks_nothing_off() -> None:
     bench.job.tick(2.2)
     assert bench.seats() == ["n1"]
     assert bench.job.wake_at() is None
+    bench.job.tick(9.0)
+    assert bench.seats() == ["n1"]
+
+
+def test_too_few_are_waited_for_from_the_moment_at_which_newcomers_broke_it_off() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 3, join_timeout_s=60.0, batch_s=0.2))
+    bench.say("n3", at=2.0)
+    bench.job.tick(2.25)
+    bench.say("n3", Standing.LEFT, 3.0)
+    bench.say("n2", Standing.LEFT, 3.0)
+    assert bench.job.wake_at() == 62.25
 
 
 def test_a_round_that_somebody_finished_meanwhile_goes_on_without_who_came() -> None:
@@ -322,8 +333,19 @@ def test_a_failure_of_a_worker_is_no_loss_of_a_node() -> None:
     assert gathering(bench)
 
 
+def test_a_failure_after_too_many_have_finished_and_gone_ends_it_too() -> None:
+    bench = running("n1", "n2", rules=JobRules(2, 2, Budget(1), fails_below_min=True))
+    bench.say("n2", Standing.DONE, 1.0)
+    bench.say("n2", Standing.LEFT, 1.1)
+    cause = Cause("n1", "rank 0 exited with 1")
+    bench.say("n1", Standing.BROKEN, 2.0, cause=cause)
+    assert (bench.view.verdict, bench.view.cause) == (Verdict.FAILED, cause)
+
+
 def test_a_crowd_is_not_listed_by_name() -> None:
-    bench = running(*(f"n{number}" for number in range(1, 11)))
+    eight = [f"n{number}" for number in range(1, 9)]
+    assert running(*eight).view.reason == "round 0 on n1, n2, n3, n4, n5, n6, n7, n8"
+    bench = running(*eight, "n9", "n10")
     assert bench.view.reason == "round 0 on n1, n2, n3, n4, n5, n6, n7, n8 and 2 more"
 
 
@@ -337,6 +359,11 @@ def test_a_view_holds_the_part_of_who_is_told_and_of_nobody_else() -> None:
     bench.say("n2", Standing.LEFT, 1.0)
     after = bench.job.view_for(Applicant("n1", 1, life="n1#1"))
     assert (after.part, after.reason, after.round) == (None, "n2 left", 1)
+    cause = Cause("n1", "rank 0 exited with 1")
+    bench.say("n1", at=2.0)
+    bench.say("n1", Standing.BROKEN, 3.0, cause=cause)
+    last = bench.job.view_for(Applicant("n1", 1, life="n1#1"))
+    assert (last.cause, last.verdict, last.restarts) == (cause, Verdict.FAILED, 0)
 
 
 def test_a_survivor_keeps_its_place_before_newcomers() -> None:

@@ -200,3 +200,21 @@ def test_what_a_program_gets_wrong_is_named(fields: dict[str, Any], what: str, r
 
 def test_any_other_signal_can_end_a_job() -> None:
     assert [why_not_handled(number) for number in (1, 2, 3, 10, 12, 15, 34)] == [""] * 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "what", "remedy"),
+    [
+        ({"nproc_per_node": True}, "nproc_per_node=True is no number", "nproc_per_node=4"),
+        ({"budget": 3}, "budget=3 is no budget", "budget=relight.Budget(restarts=3)"),
+        ({"output": Output(tee="3")}, "tee='3' is no choice of streams", "tee=relight.streams('3')"),  # type: ignore[arg-type]
+        ({"output": Output(redirects=1)}, "redirects=1 is no choice", "redirects=relight.streams('3')"),  # type: ignore[arg-type]
+        ({"cpus": (3,)}, "cpus=(3,) are no sets of CPUs", "cpus=((0, 1), (2, 3)), one for each worker"),
+        ({"cpus": (("3",),)}, "cpus=(('3',),) are no sets", "cpus=((0, 1), (2, 3)), one for each worker"),
+    ],
+)
+def test_what_a_type_checker_would_refuse_is_refused_in_words(fields: Any, what: str, remedy: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Launch("train.py", **fields)
+    assert caught.value.what.startswith(what)
+    assert caught.value.remedy == remedy

@@ -114,7 +114,7 @@ relight: job "llama" failed in round 3, 2 of 2 restarts used
 relight: job "llama" failed in round 3, 2 of 2 restarts used
   first cause  rank 0 (local rank 0, pid 100) on n1
   how          exit code 2
-  it said      nothing on stderr (logs/attempt_3/0/stderr.log)""",
+  it said      nothing that is in its file (logs/attempt_3/0/stderr.log)""",
     ),
     (
         story(end(0, 2, tail=("no path to this",))),

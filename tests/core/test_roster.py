@@ -66,6 +66,12 @@ def test_ranks_run_through_and_nodes_may_differ() -> None:
     assert (roster.seats[0].store_address, roster.seats[0].store_port) == ("10.0.0.1", 29500)
 
 
+def test_ranks_within_a_role_run_through() -> None:
+    given = [Applicant(f"n{number}", 2, "odd" if number % 2 else "even") for number in range(5)]
+    parts = seat(given, None, 9).parts()
+    assert [part.seat.first_role_rank for part in parts.values()] == [0, 0, 2, 2, 4]
+
+
 def test_everybody_meets_where_seat_0_is() -> None:
     roster = seat([Applicant("n1", 1, store_address="a", store_port=1), Applicant("n2", 1, store_port=2)], None, 9)
     assert {(part.store_address, part.store_port) for part in roster.parts().values()} == {("a", 1)}

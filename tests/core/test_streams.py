@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relight.core.launch import Output
 from relight.core.names import UsageError
-from relight.core.streams import NOWHERE, Route, StreamChoice, Streams, parse_streams, prefix, route
+from relight.core.streams import NOWHERE, Route, StreamChoice, Streams, prefix, route, streams
 
 NONE, OUT, ERR, BOTH = Streams.NONE, Streams.OUT, Streams.ERR, Streams.BOTH
 
@@ -29,7 +29,7 @@ NONE, OUT, ERR, BOTH = Streams.NONE, Streams.OUT, Streams.ERR, Streams.BOTH
     ],
 )
 def test_streams_are_named_for_all_or_by_local_rank(text: str, by_rank: dict[int, Streams]) -> None:
-    choice = parse_streams(text)
+    choice = streams(text)
     assert {local_rank: choice.of(local_rank) for local_rank in by_rank} == by_rank
 
 
@@ -40,27 +40,27 @@ def test_streams_are_named_for_all_or_by_local_rank(text: str, by_rank: dict[int
 )  # fmt: skip
 def test_anything_else_is_refused_with_the_flag_it_came_from(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse_streams(text, "--tee")
+        streams(text, "--tee")
     assert caught.value.what == f"--tee {text!r} names no streams"
     assert caught.value.remedy.startswith("--tee 3 for everyone, or --tee 0:3,1:2 by local rank")
 
 
 def test_the_flag_is_redirects_unless_told() -> None:
     with pytest.raises(UsageError, match="--redirects 'all' names no streams"):
-        parse_streams("all")
+        streams("all")
 
 
 @given(st.text(alphabet="0123456789:,-x", max_size=12))
 def test_whatever_torchrun_takes_is_taken_alike(text: str) -> None:
     """torchrun's grammar: one digit, or a list of rank:mask with ranks of one digit."""
     if re.fullmatch(r"[0-3]", text):
-        assert parse_streams(text) == StreamChoice(Streams(int(text)))
+        assert streams(text) == StreamChoice(Streams(int(text)))
     elif re.fullmatch(r"(\d:[0-3],)*(\d:[0-3])", text):
         asked = dict(part.split(":") for part in text.split(","))
-        assert parse_streams(text).by_rank == tuple(sorted((int(r), Streams(int(m))) for r, m in asked.items()))
+        assert streams(text).by_rank == tuple(sorted((int(r), Streams(int(m))) for r, m in asked.items()))
     elif not re.fullmatch(r"(\d+:[0-3],)*(\d+:[0-3])", text):
         with pytest.raises(UsageError):
-            parse_streams(text)
+            streams(text)
 
 
 @pytest.mark.parametrize(

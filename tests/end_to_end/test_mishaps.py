@@ -128,3 +128,13 @@ def command_of(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("limit", ["-n 8", "-n 12"])
+def test_without_descriptors_it_ends_in_two_lines(tmp_path: Path, limit: str) -> None:
+    work = script(tmp_path, "print('not reached')")
+    line = f"ulimit {limit}; exec {RELIGHT} --nproc-per-node=2 {work}"
+    ended = subprocess.run(["sh", "-c", line], capture_output=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 1
+    assert b"Traceback" not in ended.stderr, ended.stderr.decode()
+    assert b"Too many open files" in ended.stderr or b"descriptor" in ended.stderr, ended.stderr.decode()

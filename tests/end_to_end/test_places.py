@@ -151,13 +151,13 @@ def test_many_runs_leave_nothing_in_the_program(relight: Runs, runs: int) -> Non
         relight,
         COUNTS
         + """
-from relight.core.streams import parse_streams
+from relight.core.streams import streams
 job = sys.argv[1]
-relight.run(relight.Launch(job, output=relight.Output(tee=parse_streams("3"), log_dir=sys.argv[3])))
+relight.run(relight.Launch(job, output=relight.Output(tee=streams("3"), log_dir=sys.argv[3])))
 before = state()
 for number in range(int(sys.argv[2])):
     fails = number % 5 == 0
-    output = relight.Output(tee=parse_streams("3" if number % 3 else "0"), log_dir=sys.argv[3])
+    output = relight.Output(tee=streams("3" if number % 3 else "0"), log_dir=sys.argv[3])
     try:
         relight.run(relight.Launch(job, args=("fail",) if fails else (), output=output))
         assert not fails
@@ -238,8 +238,8 @@ import relight
 on("SIGTERM", lambda *_: tell("my own"))
 try:
     relight.run(relight.Launch(sys.argv[1]))
-except relight.JobFailed as failed:
-    tell("failed:", failed)
+except relight.JobStopped as stopped:
+    tell("stopped:", stopped)
 os.kill(os.getpid(), signal.SIGTERM)
 """
     )
@@ -247,7 +247,7 @@ os.kill(os.getpid(), signal.SIGTERM)
     run.happened("ready")
     run.signal(signal.SIGTERM)
     assert run.ends(5) == 0, run.story()
-    assert run.events == ["ready", "worker told", "failed: relight: stopped by a signal", "my own"]
+    assert run.events == ["ready", "worker told", "stopped: relight: stopped by a signal", "my own"]
 
 
 def test_a_long_temporary_folder(relight: Runs) -> None:

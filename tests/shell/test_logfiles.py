@@ -11,7 +11,7 @@ import pytest
 
 from relight.core.launch import Output
 from relight.core.names import UsageError
-from relight.shell.logfiles import RunFolder, last_lines, open_log, open_regular
+from relight.shell.logfiles import RunFolder, last_lines, open_log, open_regular, temporary_folder
 
 
 def tree(folder: Path) -> list[str]:
@@ -169,3 +169,22 @@ def test_a_log_with_something_in_it_stays(tmp_path: Path) -> None:
     log.write_text("boom\n")
     folder.tidy()
     assert log.read_text() == "boom\n"
+
+
+def test_a_temporary_folder_that_cannot_be_written_to_is_passed_over(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    assert temporary_folder({"TMPDIR": "/proc", "TEMP": str(tmp_path / "none"), "TMP": str(good)}) == str(good)
+    assert list(good.iterdir()) == []
+
+
+def test_a_relative_log_folder_in_a_folder_that_is_gone_is_the_users_to_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(UsageError, match="--log-dir logs: No such file"):
+        RunFolder(Output(log_dir="logs"), "x", str(tmp_path))
+    assert os.path.isabs(temporary_folder({"TMPDIR": "."}))

@@ -11,7 +11,7 @@ import pytest
 from relight.core.launch import Launch, Output
 from relight.core.node import StartWorkers
 from relight.core.roster import Applicant, seat
-from relight.core.streams import Route, Streams, parse_streams
+from relight.core.streams import Route, Streams, streams
 from relight.shell.logfiles import RunFolder
 from relight.shell.loop import Loop
 from relight.shell.orders import Orders
@@ -56,7 +56,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 
 def test_one_order_for_each_place(desk: Desk, tmp_path: Path) -> None:
-    kept = Output(log_dir=str(tmp_path / "logs"), redirects=parse_streams("1"))
+    kept = Output(log_dir=str(tmp_path / "logs"), redirects=streams("1"))
     orders = desk.orders(Launch("train.py", ("--lr", "1"), nproc_per_node=2, output=kept, cpus=((0,), (1,))))
     made = orders.of(START, "abcd", "/tmp/s")
     (run,) = (tmp_path / "logs").iterdir()

@@ -12,7 +12,7 @@ import pytest
 
 from relight.core.launch import Output
 from relight.core.roster import Place
-from relight.core.streams import parse_streams
+from relight.core.streams import streams
 from relight.shell import outlets as room
 from relight.shell.console import Console
 from relight.shell.loop import Loop
@@ -47,7 +47,7 @@ def test_what_was_said_before_the_pump_began_is_the_pumps_to_bring_out(
     console = Watched(writer)
     os.close(writer)
     monkeypatch.setattr(room, "open_consoles", lambda: (console, console))
-    outlets = Outlets(Output(tee=parse_streams("3")), "n1", loop)
+    outlets = Outlets(Output(tee=streams("3")), "n1", loop)
     line = "x" * 99_999
     for _ in range(20):  # twice what the pipe takes: this console does not read
         outlets.say(line)
@@ -75,7 +75,7 @@ def test_what_was_said_before_the_pump_began_is_the_pumps_to_bring_out(
 def test_an_agent_that_broke_leaves_no_thread_behind(
     loop: Loop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    outlets = Outlets(Output(tee=parse_streams("3")), "n1", loop)
+    outlets = Outlets(Output(tee=streams("3")), "n1", loop)
     outlets.begin(str(tmp_path))
     outlets.streams(Place(0, 0, 1, 1, 0, 1, "r", 0, 1), str(tmp_path))
     outlets.say("relight: the last word")

@@ -25,3 +25,13 @@ def test_what_takes_too_long_is_an_error_about_its_path() -> None:
         assert (caught.value.errno, caught.value.filename) == (errno.ETIMEDOUT, "/logs")
     finally:
         end.set()
+
+
+def test_where_no_thread_is_to_be_had_the_caller_waits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert within(0.01, "a", lambda: 7) == 7
+    with pytest.raises(FileNotFoundError):
+        within(0.01, "a", lambda: os.stat("/nowhere"))

@@ -18,8 +18,8 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     from relight.cli.options import parse
     from relight.cli.plan import plan
     from relight.cli.printing import complain
-    from relight.core.names import UsageError
-    from relight.core.verdict import USAGE, exit_code
+    from relight.core.names import Broken, UsageError
+    from relight.core.verdict import FAILED, USAGE, exit_code
     from relight.program import carry_out
     from relight.shell.machine import Machine
 
@@ -34,6 +34,12 @@ def main(argv: Sequence[str] | None = None, *, legacy: bool = False) -> int:
     except UsageError as error:
         complain(error)
         return USAGE
+    except OSError as error:  # no descriptor, process or memory to be had for relight itself
+        where = f" ({error.filename})" if error.filename else ""
+        complain(
+            Broken(f"the system refuses what relight needs: {error.strerror}{where}", "ulimit -a shows the limits")
+        )
+        return FAILED
     tell(outcome)
     return exit_code(launch.exit_codes, outcome.verdict, outcome.story.first_cause, outcome.stop_signal)
 

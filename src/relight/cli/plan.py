@@ -14,7 +14,7 @@ from relight.cli.printing import write
 from relight.cli.table import BY_DEST, closest, shown
 from relight.core.launch import Budget, ExitCodes, How, Launch, Output, why_not_handled
 from relight.core.names import UsageError
-from relight.core.streams import parse_streams
+from relight.core.streams import streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _budget(asked: Asked) -> Budget:
         intensity, period_s = int(often), float(period)
     except ValueError:
         raise asked.wrong("restart_rate", "is not a number of restarts / a number of seconds") from None
-    if intensity < 0 or not 0 < period_s < float("inf"):
+    if intensity < 1 or not 0 < period_s < float("inf"):
         raise asked.wrong("restart_rate", "is not a rate")
     if restarts == 0:
         raise asked.wrong(
@@ -291,7 +291,7 @@ def _check_folder(asked: Asked, folder: str) -> None:
 
 def _streams(asked: Asked, dest: str) -> StreamChoice:
     try:
-        return parse_streams(asked.text(dest), BY_DEST[dest].long)
+        return streams(asked.text(dest), BY_DEST[dest].long)
     except UsageError as wrong:
         raise asked.wrong(dest, "names no streams", wrong.remedy) from None
 

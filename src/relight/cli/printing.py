@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from relight.core.names import UsageError
+from relight.core.names import RelightError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def show(text: str) -> None:
         raise UsageError(f"stdout cannot be written: {error.strerror}", "> a file on a disk with room") from None
 
 
-def complain(error: UsageError) -> None:
+def complain(error: RelightError) -> None:
     """Two lines on stderr: what is wrong, and what to type."""
     write(error_text(error))
 
 
-def error_text(error: UsageError) -> str:
+def error_text(error: RelightError) -> str:
     """The two lines a user sees."""
     return f"relight: error: {error.what}\n" + (f"  try: {error.remedy}\n" if error.remedy else "")
 

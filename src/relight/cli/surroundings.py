@@ -19,6 +19,7 @@ PORTS = {29500: "master port of the static backend", 29400: "rendezvous port of 
 RESOLVE_S = 2.0  # a resolver that knows nothing may take half a minute to say so
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"([^\s,;&=]*(?:{_SECRET.pattern})[^\s,;&=]*=)[^\s,;&]+", re.IGNORECASE)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _RELEVANT = re.compile(
     r"^(PET_|TORCH|PYTORCH|NCCL_|RCCL_|GLOO_|UCC_|UCX_|FI_|CUDA|NVIDIA_|HIP_|HSA_|ROCR_|ROCM|ZE_|ONEAPI_|CCL_|OMP_|"
@@ -80,10 +81,10 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def hidden(name: str, said: str) -> str:
-    """A variable's value, unless its name speaks of a secret; a URL loses its user and password."""
+    """A variable's value, unless its name speaks of a secret; a URL loses its user and password, a pair its value."""
     if said and _SECRET.search(name):
         return HIDDEN
-    return _USERINFO.sub(HIDDEN, said)
+    return _ASSIGNED.sub(lambda found: found[1] + HIDDEN, _USERINFO.sub(HIDDEN, said))
 
 
 def names(host: str, resolve: Callable[[str], str] | None = None, wait_s: float = RESOLVE_S) -> dict[str, str]:

@@ -16,7 +16,7 @@ from relight.compat.errors import record
 from relight.compat.launcher import LaunchConfig, answer, elastic_launch
 from relight.compat.logs import LogsSpecs, logs_specs_class
 from relight.core.names import UsageError
-from relight.core.streams import parse_streams
+from relight.core.streams import streams
 from relight.shell.log_plug_ins import as_std
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def _logs_specs(asked: Callable[[str], Any]) -> LogsSpecs:
     ranks = str(asked("local_ranks_filter") or "")
     made: LogsSpecs = logs_specs_class(asked("logs_specs"))(
         log_dir=asked("log_dir"),
-        redirects=as_std(parse_streams(str(asked("redirects")), "--redirects")),
-        tee=as_std(parse_streams(str(asked("tee")), "--tee")),
+        redirects=as_std(streams(str(asked("redirects")), "--redirects")),
+        tee=as_std(streams(str(asked("tee")), "--tee")),
         local_ranks_filter={int(rank) for rank in ranks.split(",")} if ranks else None,
     )
     return made

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from relight.core.launch import Output
-from relight.core.streams import Route, StreamChoice, Streams, parse_streams, route
+from relight.core.streams import Route, StreamChoice, Streams, route, streams
 from relight.shell.log_plug_ins import load_plug_in
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Std(enum.IntFlag):
         from relight.core.names import UsageError
 
         try:
-            chosen = parse_streams(vm)
+            chosen = streams(vm)
         except UsageError as wrong:
             raise ValueError(f"{wrong.what}; try: {wrong.remedy}") from None
         if chosen.by_rank:

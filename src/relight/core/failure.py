@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-CRASHES = (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 WORDS_LIMIT = 1 << 20  # an error file larger than this is not read
 
 
@@ -48,8 +47,8 @@ class WorkerEnd:
 
     @property
     def forgiven(self) -> bool:
-        """Whether it crashed only in the teardown of its interpreter, after its script had returned."""
-        return self.returned and self.status.signal in CRASHES
+        """Whether it aborted only in the teardown of its interpreter, after its script had returned."""
+        return self.returned and self.status.signal == signal.SIGABRT
 
     @property
     def own_failure(self) -> bool:

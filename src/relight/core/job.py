@@ -253,9 +253,9 @@ class Job:
     def _fewer(self, now: float, node: str, how: str) -> None:
         """A node is gone or about to go. If it had work in this round, the others begin another one."""
         if node in self._parts and node not in self._finished:
-            self._again(now, f"{node} {how}", lost=True)
+            self._again(now, f"{node} {how}")
 
-    def _again(self, now: float, reason: str, cause: Cause | None = None, *, lost: bool = False) -> None:
+    def _again(self, now: float, reason: str, cause: Cause | None = None) -> None:
         """Tries again if the budget allows: a failure spends a restart, and whatever breaks a round off counts
         for the rate, or a bad network would make a job begin anew for ever."""
         for limit in (self._rate, self._restarts) if cause else (self._rate,):
@@ -263,9 +263,9 @@ class Job:
             if isinstance(answer, Refused):
                 self._end(Verdict.FAILED, f"{reason}; {answer.why}", cause)
                 return
-        if lost and self._rules.fails_below_min and self._staying() < self._rules.min_nodes:
+        if self._rules.fails_below_min and self._staying() < self._rules.min_nodes:
             left = f"{self._staying()} of {self._rules.min_nodes} nodes are left"
-            self._end(Verdict.FAILED, f"{reason}; {left}, and the job was to fail then")
+            self._end(Verdict.FAILED, f"{reason}; {left}, and the job was to fail then", cause)
             return
         self._regroup(now, reason, cause)
 

@@ -107,10 +107,9 @@ class Launch:
     def check(self) -> None:
         if not self.entrypoint:
             raise UsageError("no script was named", "relight [options] train.py [its arguments]")
+        self._check_kinds()
         self._check_words()
         self._check_signals()
-        if not isinstance(self.nproc_per_node, int):
-            raise UsageError(f"nproc_per_node={self.nproc_per_node!r} is no number", "nproc_per_node=4")
         if self.nproc_per_node > MOST_WORKERS:
             raise UsageError(
                 f"--nproc-per-node {self.nproc_per_node} asks for more workers than one node can have",
@@ -139,6 +138,21 @@ class Launch:
                 f"{len(self.cpus)} CPU sets were given for {self.nproc_per_node} workers",
                 "one set for each worker",
             )
+
+    def _check_kinds(self) -> None:
+        """Refuses what type checkers would, in words: a program finds out here, and not in the middle of a launch."""
+        if type(self.nproc_per_node) is not int:
+            raise UsageError(f"nproc_per_node={self.nproc_per_node!r} is no number", "nproc_per_node=4")
+        if not isinstance(self.budget, Budget):
+            raise UsageError(f"budget={self.budget!r} is no budget", "budget=relight.Budget(restarts=3)")
+        for name, choice in (("redirects", self.output.redirects), ("tee", self.output.tee)):
+            if not isinstance(choice, StreamChoice):
+                raise UsageError(f"{name}={choice!r} is no choice of streams", f"{name}=relight.streams('3')")
+        for cpus in self.cpus:
+            if not isinstance(cpus, tuple) or not all(type(cpu) is int for cpu in cpus):
+                raise UsageError(
+                    f"cpus={self.cpus!r} are no sets of CPUs", "cpus=((0, 1), (2, 3)), one for each worker"
+                )
 
     def _check_words(self) -> None:
         """Commands, variables and paths can hold any character but one."""

@@ -8,7 +8,7 @@ from relight.core.values import value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Never, NoReturn
+    from typing import Any, Never, NoReturn
 
 
 @value
@@ -53,7 +53,15 @@ class UsageError(RelightError):
 
 
 class JobFailed(RelightError):
-    """Your program: the job ended without success, and no restart was left."""
+    """Your program: the job failed, and no restart was left. `outcome` is all there is to know, where it ran at all."""
+
+    outcome: Any = None
+
+
+class JobStopped(RelightError):
+    """A signal ended the job before it was done. `outcome` says which one."""
+
+    outcome: Any = None
 
 
 class Broken(RelightError):

@@ -101,7 +101,7 @@ def _said(end: WorkerEnd) -> list[str]:
     if end.tail:
         return ["  its last words on stderr", *(f"               {shorten(line)}" for line in end.tail[-8:]), *path]
     if end.stderr_file:
-        return [f"  it said      nothing on stderr ({end.stderr_file})"]
+        return [f"  it said      nothing that is in its file ({end.stderr_file})"]
     return ["  it said      see its output above; --tee 3 (or -r 3) would keep it in a file and show the end here"]
 
 

@@ -12,6 +12,7 @@ from relight.core.values import value
 
 VERSION = 1
 LINE_LIMIT = 1 << 16
+LARGEST = (1 << 62) - 1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Conversation:
 
 def _whole(said: dict[str, Any], name: str) -> int:
     number = said.get(name)
-    if type(number) is not int or not 0 <= number < 1 << 62:
+    if type(number) is not int or not 0 <= number <= LARGEST:
         raise Nonsense(f"{name} that is no whole number")
     return number
 

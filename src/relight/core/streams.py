@@ -35,7 +35,7 @@ class StreamChoice:
 NOWHERE = StreamChoice()
 
 
-def parse_streams(text: str, flag: str = "--redirects") -> StreamChoice:
+def streams(text: str, flag: str = "--redirects") -> StreamChoice:
     """Reads `3` (for everyone) or `0:1,10:3` (for the ranks named, nothing for the rest)."""
     remedy = f"{flag} 3 for everyone, or {flag} 0:3,1:2 by local rank (1 stdout, 2 stderr, 3 both, 0 neither)"
     wrong = UsageError(f"{flag} {text!r} names no streams", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relight.core.failure import CRASHES, WorkerEnd
+from relight.core.failure import WorkerEnd
 from relight.core.page import as_json
 from relight.core.room import Closed, Returned, Step
 from relight.core.values import replace
@@ -49,11 +49,8 @@ class Account:
         self, local_rank: int, pid: int, status: ExitStatus, at: float, error_file: str, stderr_file: str
     ) -> WorkerEnd:
         """A worker's end with everything it left behind to say about it."""
-        returned = local_rank in self._returned
-        if returned and status.signal in CRASHES:
-            self._remark(f"{status} after its script had returned, and counts as finished", local_rank)
         words, tail = (None, ()) if status.ok else self._left_behind(error_file, stderr_file)
-        return WorkerEnd(
+        end = WorkerEnd(
             rank=self._places[local_rank].rank,
             local_rank=local_rank,
             pid=pid,
@@ -62,10 +59,13 @@ class Account:
             words=words,
             error_file=error_file,
             step=self._steps.get(local_rank),
-            returned=returned,
+            returned=local_rank in self._returned,
             stderr_file=stderr_file,
             tail=tail,
         )
+        if end.forgiven:
+            self._remark(f"{status} after its script had returned, and counts as finished", local_rank)
+        return end
 
     def _left_behind(self, error_file: str, stderr_file: str) -> tuple[Words | None, tuple[str, ...]]:
         """What its files say."""

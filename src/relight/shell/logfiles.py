@@ -28,9 +28,24 @@ def temporary_folder(environ: Mapping[str, str]) -> str:
     """Where temporary files go, as Python's own tempfile finds it: the first of these that can be written to."""
     named = [place for place in map(environ.get, ("TMPDIR", "TEMP", "TMP")) if place]
     for place in (*named, "/tmp", "/var/tmp", "/usr/tmp", "."):
-        if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
-            return os.path.abspath(place)
+        try:
+            where = os.path.abspath(place)
+            _try_to_write(where)
+        except OSError:  # it is not there, or full, or somebody else's; the working folder may be gone
+            continue
+        return where
     return "/tmp"
+
+
+def _try_to_write(folder: str) -> None:
+    """Only writing tells whether a folder can be written to."""
+    path = os.path.join(folder, f"relight_{os.urandom(4).hex()}")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, b"relight")
+    finally:
+        os.close(fd)
+        os.unlink(path)
 
 
 class RunFolder:
@@ -45,16 +60,17 @@ class RunFolder:
         self._private: list[str] = []  # temporary folders of ours, in the order in which they were made
         self.path = ""
         if self._keeps:
-            base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary(temporary)
-            self.path = os.path.join(base, f"{_as_name(run_id)}_{os.urandom(4).hex()}")
-            if not output.log_dir:
-                self._own(self.path)
+            name = f"{_as_name(run_id)}_{os.urandom(4).hex()}"
             try:
+                base = os.path.abspath(output.log_dir) if output.log_dir else self._temporary(temporary)
+                self.path = os.path.join(base, name)
+                if not output.log_dir:
+                    self._own(self.path)
                 within(MAKING_S, self.path, lambda: os.makedirs(self.path, mode=0o700))
             except OSError as error:
+                where = f"--log-dir {output.log_dir}" if output.log_dir else f"a temporary folder in {temporary}"
                 raise UsageError(
-                    f"--log-dir {output.log_dir}: {error.strerror}",
-                    "a folder that can be made and written to",
+                    f"{where}: {error.strerror}", "--log-dir with a folder that can be written to"
                 ) from None
 
     def socket_path(self) -> str:

@@ -32,8 +32,12 @@ def within(limit_s: float, path: str, action: Callable[[], T]) -> T:
             raised.append(error)
 
     thread = threading.Thread(target=act, name="relight waits for a file", daemon=True)
-    thread.start()
-    thread.join(limit_s)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread is to be had: better to wait than not to do it
+        act()
+    else:
+        thread.join(limit_s)
     if raised:
         raise raised[0]
     if not returned:
