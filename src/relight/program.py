@@ -49,6 +49,7 @@ def carry_out(
 
     `alone`: nothing but this job goes on in this process, so every child that it has is the job's or an orphan.
     """
+    from relight import __version__
     from relight.core.values import replace
     from relight.shell.agent import Agent, Surroundings
     from relight.shell.logfiles import temporary_folder
@@ -60,6 +61,7 @@ def carry_out(
         host=os.uname().nodename,
         python=sys.executable,
         temporary=temporary_folder(environ),
+        release=__version__,
         reaps=alone and os.getpid() == 1,
     )
     if launch.output.plug_in and layout is None:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from relight.cli.conf import SHORTEST_LEASE_S
 from relight.cli.options import build_parser, parse
 from relight.cli.plan import plan
-from relight.core.launch import Budget, ExitCodes, How, Launch, Store
+from relight.core.launch import Budget, ExitCodes, How, Launch, Meeting, Store
 from relight.core.names import UsageError
 from relight.core.streams import Streams
 
@@ -84,8 +85,25 @@ def test_a_plain_command() -> None:
         ("--nnodes 1:2:3 s.py", "--nnodes 1:2:3 is neither a number of nodes nor MIN:MAX", "--nnodes 1, or"),
         ("--nnodes abc s.py", "--nnodes abc is neither a number of nodes nor MIN:MAX", "--nnodes 1, or"),
         ("--nnodes= s.py", "--nnodes '' is neither", "--nnodes 1, or"),
-        ("--nnodes 2 s.py", "--nnodes 2: this version of relight runs jobs of one node", "--nnodes 1"),
-        ("--nnodes 1:4 " + C10D + " s.py", "--nnodes 4: this version of relight", "--nnodes 1"),
+        (
+            "--nnodes 1:4 " + C10D + " s.py",
+            "--rdzv-endpoint localhost:0 is a port that only",
+            "--rdzv-endpoint localhost",
+        ),
+        (
+            "--nnodes 2 --rdzv-backend etcd --rdzv-endpoint e s.py",
+            "--rdzv-backend etcd: in this version several nodes meet by the c10d and the static backend only",
+            "--rdzv-backend c10d --rdzv-endpoint HOST:29400",
+        ),
+        (
+            "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint /a --rdzv-conf store_type=file s.py",
+            "store_type=file: in this version several nodes meet",
+            "--rdzv-backend c10d",
+        ),
+        ("--nnodes 2 --node-rank 2 s.py", "--node-rank 2 has no place in a job of 2 nodes", "--node-rank 0"),
+        ("--nnodes 2 --token-file /nowhere s.py", "--token-file /nowhere cannot be read: No such file", "--token-file"),
+        ("--nnodes 2 --token-file /dev/null s.py", "--token-file /dev/null is empty", "head -c 24 /dev/urandom"),
+        ("--on-node-loss never s.py", "--on-node-loss never is not one of wait, fail", "--on-node-loss fail"),
         ("--standalone --nnodes 2 s.py", "--standalone means a job of one node, and --nnodes 2", "--standalone"),
         ("--max-restarts -1 s.py", "--max-restarts -1 is below zero", "--max-restarts 3"),
         ("--nproc-per-node foo s.py", "--nproc-per-node foo names no kind of accelerator", "--nproc-per-node auto"),
@@ -365,6 +383,85 @@ def test_where_workers_meet(line: str, run_id: str | re.Pattern[str], store: Sto
         assert planned.launch.run_id == run_id
     else:
         assert run_id.fullmatch(planned.launch.run_id)
+
+
+@pytest.mark.parametrize(
+    ("line", "store", "meeting"),
+    [
+        ("--nnodes 2 s.py", Store(port=29500), Meeting("127.0.0.1", 29500, True, True, "", 0, 900.0)),
+        (
+            "--nnodes 2 --node-rank 1 --master-addr h --master-port 7 --local-addr me s.py",
+            Store(address="me"),
+            Meeting("h", 7, False, True, "", 1, 900.0),
+        ),
+        (
+            "--nnodes 4 --node-rank 3 --rdzv-endpoint [::1]:9 --rdzv-conf timeout=60 s.py",
+            Store(address=""),
+            Meeting("::1", 9, False, True, "", 3, 60.0),
+        ),
+        ("--nnodes 1:4 --rdzv-backend c10d s.py", Store(address=""), Meeting("localhost", 29400)),
+        (
+            "--nnodes 2:4 --rdzv-backend c10d --rdzv-endpoint head:5 --on-node-loss fail --node-rank 7 s.py",
+            Store(address=""),
+            Meeting("head", 5, hint=7, fails_below_min=True),
+        ),
+        (
+            "--nnodes 2 --rdzv-backend c10d --local-addr 10.0.0.4 --rdzv-endpoint h --rdzv-conf "
+            "is_host=1,join_timeout=60,last_call_timeout=9,keep_alive_interval=1,settle_timeout=0.5 s.py",
+            Store(address="10.0.0.4"),
+            Meeting("h", 29400, True, join_timeout_s=60.0, last_call_s=9.0, settle_s=0.5, lease_s=3.0),
+        ),
+        (
+            "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h --rdzv-conf is_host=no,keep_alive_max_attempt=2 s.py",
+            Store(address=""),
+            Meeting("h", 29400, False, lease_s=10.0),
+        ),
+        (
+            "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint h "
+            "--rdzv-conf keep_alive_interval=0,keep_alive_max_attempt=0 s.py",
+            Store(address=""),
+            Meeting("h", 29400, lease_s=SHORTEST_LEASE_S),
+        ),
+    ],
+)
+def test_where_nodes_meet(line: str, store: Store, meeting: Meeting) -> None:
+    planned = make(line)
+    assert planned.warnings == []
+    assert planned.launch.store == store
+    assert planned.launch.meeting == meeting
+
+
+def test_the_static_backend_knows_one_size() -> None:
+    launch = launch_of("--nnodes 2:4 s.py")
+    assert (launch.min_nodes, launch.max_nodes) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("environ", "hint"),
+    [
+        ({"SLURM_NODEID": "3"}, 3),
+        ({"JOB_COMPLETION_INDEX": "0", "PBS_NODENUM": "9"}, 0),
+        ({"SLURM_NODEID": "x", "PBS_NODENUM": "9"}, 9),
+        ({"SLURM_NODEID": "99999999"}, None),
+        ({"SLURM_NODEID": "3", "PET_NODE_RANK": "5"}, 5),
+        ({}, None),
+    ],
+)
+def test_a_scheduler_may_have_a_place_in_mind(environ: dict[str, str], hint: int | None) -> None:
+    meeting = launch_of("--nnodes 1:4 --rdzv-backend c10d --rdzv-endpoint h s.py", **environ).meeting
+    assert meeting is not None and meeting.hint == hint
+
+
+def test_the_jobs_secret_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("  of the file\n")
+    line = "--nnodes 2 s.py"
+    from_environment = launch_of(line, RELIGHT_TOKEN=" of the environment ").meeting
+    from_file = launch_of(f"--token-file {tmp_path}/token {line}", RELIGHT_TOKEN="x").meeting
+    assert from_environment is not None and from_environment.token == "of the environment"
+    assert from_file is not None and from_file.token == "of the file"
+    assert "of the" not in repr(from_file)
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    assert "holds no text" in refused(f"--token-file {tmp_path}/token {line}").what
 
 
 def test_every_standalone_job_has_an_id_of_its_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from relight.compat import ChildFailedError, LaunchConfig, elastic_launch
 from relight.compat.launcher import get_entrypoint_name, launch_of
-from relight.core.launch import Budget, How, Store
+from relight.core.launch import Budget, How, Meeting, Store
 from relight.core.names import JobFailed, UsageError
 
 
@@ -157,3 +157,39 @@ def test_names() -> None:
     assert get_entrypoint_name(sys.executable, ["-u", "s.py"]) == "s.py"
     assert get_entrypoint_name("prog", ["x"]) == "prog"
     assert get_entrypoint_name(None, []) == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "store", "meeting"),
+    [
+        ({"rdzv_endpoint": "head:5"}, Store(address=""), Meeting("head", 5)),
+        ({"rdzv_endpoint": "head"}, Store(address=""), Meeting("head", 29400)),
+        ({"rdzv_endpoint": "[::1]:7"}, Store(address=""), Meeting("::1", 7)),
+        ({"rdzv_endpoint": "[::1]"}, Store(address=""), Meeting("::1", 29400)),
+        ({"rdzv_endpoint": "", "local_addr": "me"}, Store(address="me"), Meeting("localhost", 29400)),
+        (
+            {"rdzv_endpoint": "h:5", "rdzv_configs": {"is_host": True, "join_timeout": 60}},
+            Store(address=""),
+            Meeting("h", 5, True, join_timeout_s=60.0),
+        ),
+        (
+            {"rdzv_backend": "static", "rdzv_endpoint": "h:5", "rdzv_configs": {"rank": 0}},
+            Store(address="h", port=5),
+            Meeting("h", 5, True, True, "", 0, 900.0),
+        ),
+        (
+            {"rdzv_backend": "static", "rdzv_endpoint": "h:5", "rdzv_configs": {"rank": 1, "timeout": 60}},
+            Store(address=""),
+            Meeting("h", 5, False, True, "", 1, 60.0),
+        ),
+    ],
+)
+def test_several_nodes_meet_as_on_the_command_line(more: dict[str, Any], store: Store, meeting: Meeting) -> None:
+    launch = launch_of(asked(max_nodes=2, **more), "true", ())
+    assert (launch.store, launch.meeting) == (store, meeting)
+    assert launch.min_nodes == (2 if meeting.on_store else 1)
+
+
+def test_several_nodes_do_not_meet_in_etcd() -> None:
+    with pytest.raises(UsageError, match="rdzv_backend='etcd'"):
+        launch_of(asked(max_nodes=2, rdzv_backend="etcd"), "true", ())

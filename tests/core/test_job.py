@@ -542,3 +542,10 @@ def test_a_job_that_ended_stays_ended() -> None:
     bench.job.lost(101.0, "n1", "is gone")
     assert bench.view == end
     assert bench.job.wake_at() is None
+
+
+def test_a_node_counts_as_alive_until_it_is_given_up() -> None:
+    bench = running("n1", "n2", rules=JobRules(1, 2, lease_s=10.0))
+    assert [bench.job.has(node) for node in ("n1", "n2", "n3")] == [True, True, False]
+    bench.job.died(1.0, "n2", "has died")
+    assert [bench.job.has(node) for node in ("n1", "n2")] == [True, False]

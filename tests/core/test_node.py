@@ -369,3 +369,22 @@ def test_a_pause_does_not_prolong_the_lease() -> None:
     node.paused(50.0)
     assert node.wake_at() == 8.0
     assert node.tick(51.0) == [TellWorker(0, KILL, True), TellWorker(1, KILL, True)]
+
+
+def test_who_is_let_in_has_a_name_and_a_lease_that_begins_then() -> None:
+    node = new()
+    node.joins(100.0, "n1#2", LEASE_S)
+    assert node.report(100.0).node == "n1#2"
+    node.see(100.0, gather(0, 0), 100.0)
+    node.see(100.0, run(1, 0), 100.0)
+    assert node.wake_at() == 106.0
+    assert node.tick(105.9) == []
+    assert node.tick(106.0) == [TellWorker(0, TERM, False), TellWorker(1, TERM, False)]
+    assert node.wake_at() == 108.0
+
+
+def test_a_lease_that_begins_late_keeps_workers_from_starting_only_when_it_is_over() -> None:
+    node = new(NodeRules(lease_s=LEASE_S))
+    node.see(0.0, gather(0, 0), 0.0)
+    node.joins(50.0, "n1", LEASE_S)
+    assert [type(command) for command in node.see(50.1, run(1, 0), 0.0)] == [StartWorkers]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relight.core.room import LINE_LIMIT, Closed, Conversation, Fact, Hello, Nonsense, Returned, Step, greeting, line
+from relight.core.names import Nonsense
+from relight.core.room import LINE_LIMIT, Closed, Conversation, Fact, Hello, Returned, Step, greeting, line
 
 HELLO = line(relight=1, local_rank=0, round=2)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     Reader = Callable[[str], bool]
 
+SHORTEST_LEASE_S = 1.0  # what a busy machine may keep a process waiting for is less
+
 # What other options say already.
 _ELSEWHERE = {
     "backend": "--rdzv-backend",
@@ -75,6 +77,7 @@ _DYNAMIC: dict[str, Reader] = {
     "keep_alive_max_attempt": _whole,
     "cas_backoff_max_seconds": _not_negative,
     "read_timeout": _positive,
+    "settle_timeout": _not_negative,
 }
 
 KEYS: dict[str, dict[str, Reader]] = {
@@ -91,6 +94,25 @@ KEYS: dict[str, dict[str, Reader]] = {
         "etcd_prefix": _any,
     },
 }
+
+
+def patience(conf: dict[str, str], backend: str) -> dict[str, float]:
+    """What the keys say of how long nodes wait for each other, in the words of a Meeting."""
+    if backend == "static":
+        return {"join_timeout_s": float(conf.get("timeout", 900))}
+    found = {
+        field: float(conf[key])
+        for key, field in (
+            ("join_timeout", "join_timeout_s"),
+            ("last_call_timeout", "last_call_s"),
+            ("settle_timeout", "settle_s"),
+        )
+        if key in conf
+    }
+    if "keep_alive_interval" in conf or "keep_alive_max_attempt" in conf:
+        lease_s = float(conf.get("keep_alive_interval", 5)) * float(conf.get("keep_alive_max_attempt", 3))
+        found["lease_s"] = max(SHORTEST_LEASE_S, lease_s)
+    return found
 
 
 def parse_conf(text: str, name: str) -> dict[str, str]:

@@ -49,7 +49,9 @@ def plan(
     how, python = _entry(asked)
     min_nodes, max_nodes = _nodes(asked)
     nproc = _nproc(asked, facts)
-    run_id, store = meeting(asked, max_nodes, warn or _warn_on_stderr)
+    run_id, store, place = meeting(asked, max_nodes, warn or _warn_on_stderr)
+    if place is not None and place.on_store:
+        min_nodes = max_nodes  # the static backend knows one size
     numa = asked.value("numa_binding")
     return Launch(
         entrypoint=str(asked.value("training_script") or ""),
@@ -73,6 +75,7 @@ def plan(
         exit_codes=ExitCodes(asked.value("exit_codes")),
         forgives_teardown=not asked.value("no_forgive_teardown"),
         stuck_timeout_s=_stuck_timeout(environ),
+        meeting=place,
     )
 
 

@@ -194,6 +194,10 @@ OPTIONS = (
            "R/SECONDS", "5/600", default="", ours=True),
     Option("exit_codes", BEYOND, "exit as torchrun does (0, 1, 2), or say more", "KIND", "detailed",
            one_of("torchrun", "detailed"), "torchrun", choices=("torchrun", "detailed"), ours=True),
+    Option("on_node_loss", BEYOND, "when a loss leaves too few nodes: wait for another one, or fail at once",
+           "WHAT", "fail", one_of("wait", "fail"), "wait", choices=("wait", "fail"), ours=True),
+    Option("token_file", BEYOND, "a file with the job's secret: only nodes that know it may join (or RELIGHT_TOKEN)",
+           "FILE", "~/.relight-token", default="", files="file", ours=True),
     Option("no_forgive_teardown", BEYOND, "a worker that aborts after its main module has returned has failed",
            reader=switch, default=False, ours=True),
 )

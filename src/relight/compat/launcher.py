@@ -23,7 +23,7 @@ from relight.compat.errors import (
 )
 from relight.compat.logs import DefaultLogsSpecs, LogsSpecs, output_of, specs_are_default
 from relight.core.documents import Verdict
-from relight.core.launch import Budget, How, Launch, Store, why_not_handled
+from relight.core.launch import C10D_PORT, Budget, How, Launch, Meeting, Store, why_not_handled
 from relight.core.names import JobFailed, UsageError
 from relight.core.page import for_people
 from relight.core.values import replace
@@ -122,17 +122,19 @@ def launch_of(config: Any, entrypoint: Callable[..., Any] | str | None, args: Se
     """The same job in relight's words. Raises UsageError where it cannot be carried out."""
     specs = config.logs_specs
     how, entry, rest = _entry(entrypoint, args)
+    meeting = _meeting(config) if int(config.max_nodes) > 1 else None
     return Launch(
         entrypoint=entry,
         args=tuple(rest),
         how=how,
         nproc_per_node=int(config.nproc_per_node),
-        min_nodes=int(config.min_nodes),
+        min_nodes=int(config.max_nodes if meeting and meeting.on_store else config.min_nodes),
         max_nodes=int(config.max_nodes),
         role=str(config.role),
         run_id=str(config.run_id),
         budget=Budget(int(config.max_restarts)),
-        store=_store(config),
+        store=_store(config, meeting),
+        meeting=meeting,
         output=replace(
             output_of(specs),
             stdout_needles=tuple(getattr(config, "duplicate_stdout_filters", None) or ()),
@@ -199,20 +201,47 @@ def get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Seque
     return entrypoint or ""
 
 
-def _store(config: Any) -> Store:
+def _store(config: Any, meeting: Meeting | None) -> Store:
     """One node meets nobody: of the rendezvous only the store's own address is left."""
-    endpoint = str(config.rdzv_endpoint or "").strip()
+    address = str(getattr(config, "local_addr", None) or ("" if meeting else "127.0.0.1"))
     if config.rdzv_backend == "static":
-        host, colon, port = endpoint.rpartition(":")
-        if not (colon and port.isdecimal() and int(port) < 65536):
-            raise UsageError(
-                f"rdzv_backend='static' needs an address and a port, and rdzv_endpoint is {endpoint!r}",
-                "rdzv_endpoint='127.0.0.1:29500', or rdzv_backend='c10d'",
-            )
-        return Store(address=host.strip("[]") or "127.0.0.1", port=int(port))
+        host, port = _static_endpoint(config)
+        return Store(address=host, port=port) if meeting is None or meeting.hosts else Store(address=address)
     shared = config.rdzv_backend != "etcd" and os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
-    address = getattr(config, "local_addr", None)
-    return Store(shared=shared, address=str(address)) if address else Store(shared=shared)
+    return Store(shared=shared, address=address)
+
+
+def _static_endpoint(config: Any) -> tuple[str, int]:
+    endpoint = str(config.rdzv_endpoint or "").strip()
+    host, colon, port = endpoint.rpartition(":")
+    if not (colon and port.isdecimal() and int(port) < 65536):
+        raise UsageError(
+            f"rdzv_backend='static' needs an address and a port, and rdzv_endpoint is {endpoint!r}",
+            "rdzv_endpoint='127.0.0.1:29500', or rdzv_backend='c10d'",
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _meeting(config: Any) -> Meeting:
+    """Where the nodes of a job of several meet."""
+    from relight.cli.conf import patience
+
+    backend, conf = str(config.rdzv_backend), {key: str(said) for key, said in dict(config.rdzv_configs or {}).items()}
+    token = os.environ.get("RELIGHT_TOKEN", "")
+    waits: dict[str, Any] = patience(conf, backend)
+    if backend == "static":
+        rank = int(conf.get("rank", 0))
+        return Meeting(*_static_endpoint(config), rank == 0, True, token, rank, **waits)
+    if backend != "c10d":
+        raise UsageError(
+            f"rdzv_backend={backend!r}: in this version several nodes meet by 'c10d' and 'static' only",
+            "rdzv_backend='c10d', rdzv_endpoint='HOST:29400'",
+        )
+    endpoint = str(config.rdzv_endpoint or "localhost").strip()
+    host, _, port = endpoint.rpartition(":") if endpoint.count(":") == 1 or "]:" in endpoint else (endpoint, "", "")
+    said = conf.get("is_host", "").lower()
+    hosts = said in ("1", "true", "t", "yes", "y") if said else None
+    return Meeting(host.strip("[]"), int(port or C10D_PORT), hosts, False, token, **waits)
 
 
 def _shutdown_timeout(config: Any) -> float:

@@ -60,6 +60,7 @@ def worker_environment(
         "TORCHELASTIC_SIGNALS_TO_HANDLE": signals_text(launch.signals),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": inherited.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     }
+    environment.pop("RELIGHT_TOKEN", None)  # who has it may join the job; workers have no use for it
     if launch.threads is not None:
         environment["OMP_NUM_THREADS"] = launch.threads
     if launch.virtual_local_rank:

@@ -108,6 +108,10 @@ class Job:
             cause=decision.cause,
         )
 
+    def has(self, node: str) -> bool:
+        """Whether a node counts as alive."""
+        return node in self._present
+
     # -- what happens ---------------------------------------------------------------------------------------
 
     def hear(self, now: float, report: NodeReport) -> None:

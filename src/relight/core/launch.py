@@ -14,6 +14,7 @@ from relight.core.names import UsageError, signal_name, why_no_word
 from relight.core.streams import NOWHERE, StreamChoice
 from relight.core.values import value
 
+C10D_PORT = 29400  # where nodes meet if nobody says
 MOST_WORKERS = 10_000  # on one node; far above what anybody runs, far below what eats a machine
 
 
@@ -61,6 +62,26 @@ class Store:
 
 
 @value
+class Meeting:
+    """How the nodes of a job find each other, and how patient they are."""
+
+    host: str
+    port: int
+    hosts: bool | None = None  # whether this node's agent runs the coordinator; None: if `host` is this machine
+    on_store: bool = False  # the coordinator and the workers' store answer at one port (static)
+    token: str = ""  # what all nodes of the job know, and nobody else; empty: nothing is to be proved
+    hint: int | None = None  # the place that this node is to have
+    join_timeout_s: float = 600.0
+    settle_s: float = 3.0  # the first round begins when nobody new has come for so long
+    last_call_s: float = 30.0  # or so long after there were enough
+    lease_s: float = 5.0  # how long a node may be silent
+    fails_below_min: bool = False
+
+    def __repr__(self) -> str:
+        return f"Meeting({self.host!r}, {self.port})"  # never the token
+
+
+@value
 class Output:
     """Where the workers' output goes."""
 
@@ -103,6 +124,7 @@ class Launch:
     exit_codes: ExitCodes = ExitCodes.TORCHRUN
     forgives_teardown: bool = True  # an abort after the main module has returned counts as finished
     stuck_timeout_s: float = 0.0  # a worker that stays uninterruptible (state D) for so long; 0: no limit
+    meeting: Meeting | None = None  # None: a job of one node, which meets nobody
 
     def check(self) -> None:
         if not self.entrypoint:
@@ -131,8 +153,11 @@ class Launch:
                 f"at most {self.max_nodes} nodes",
                 "--nnodes {}:{}".format(*sorted((max(1, self.min_nodes), max(1, self.max_nodes)))),
             )
-        if self.max_nodes > 1:
-            raise UsageError(f"--nnodes {self.max_nodes}: this version of relight runs jobs of one node", "--nnodes 1")
+        if self.max_nodes > 1 and self.meeting is None:
+            raise UsageError(
+                f"--nnodes {self.max_nodes} asks for nodes that meet nowhere",
+                "--rdzv-backend c10d --rdzv-endpoint HOST:29400 as well, the same on every node",
+            )
         if self.cpus and len(self.cpus) != self.nproc_per_node:
             raise UsageError(
                 f"{len(self.cpus)} CPU sets were given for {self.nproc_per_node} workers",
@@ -153,6 +178,13 @@ class Launch:
                 raise UsageError(
                     f"cpus={self.cpus!r} are no sets of CPUs", "cpus=((0, 1), (2, 3)), one for each worker"
                 )
+
+    @property
+    def store_binds(self) -> str:
+        """Where the workers' store listens: nodes of other machines come from anywhere."""
+        if self.meeting is None:
+            return self.store.address
+        return "127.0.0.1" if self.meeting.host in ("localhost", "127.0.0.1") else ""
 
     def _check_words(self) -> None:
         """Commands, variables and paths can hold any character but one."""

@@ -1,4 +1,4 @@
-"""The vocabulary every other room shares: how a process ended, the three families of errors, text for people."""
+"""The vocabulary every other room shares: how a process ended, the families of errors, text for people."""
 
 from __future__ import annotations
 
@@ -66,6 +66,10 @@ class JobStopped(RelightError):
 
 class Broken(RelightError):
     """Us: something relight relies on did not work."""
+
+
+class Nonsense(Exception):
+    """What came over a socket does not keep to the protocol. `str()` says in what way."""
 
 
 def fill_in(template: str, **facts: object) -> str:

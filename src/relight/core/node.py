@@ -124,6 +124,12 @@ class Node:
         view = self._view
         return view is not None and view.phase is Phase.RUNNING and view.round == self._round
 
+    def joins(self, now: float, name: str, lease_s: float) -> None:
+        """A coordinator has let it in, under this name. The lease begins anew."""
+        self._applicant = replace(self._applicant, node=name)
+        self._rules = replace(self._rules, lease_s=lease_s)
+        self._heard_at = now
+
     # -- what happens to it ---------------------------------------------------------------------------------
 
     def see(self, now: float, view: JobView, sent_at: float) -> list[Command]:

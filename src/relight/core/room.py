@@ -7,7 +7,7 @@ a worker that never connects is as good as any other.
 
 from __future__ import annotations
 
-from relight.core.names import legible
+from relight.core.names import Nonsense, legible
 from relight.core.values import value
 
 VERSION = 1
@@ -47,10 +47,6 @@ class Returned:
 
 
 Fact = Hello | Step | Closed | Returned
-
-
-class Nonsense(Exception):
-    """The worker's side does not keep to the protocol."""
 
 
 class Conversation:

@@ -22,6 +22,7 @@ class Applicant:
     store_address: str = "127.0.0.1"
     store_port: int = 0
     life: str = ""  # which start of this node's agent speaks
+    hint: int | None = None  # the place its user or scheduler had in mind for it
 
 
 @value
@@ -111,9 +112,12 @@ class Roster:
 
 
 def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> Roster:
-    """Seats at most `most` nodes. Survivors keep their order, newcomers sit behind them in natural order."""
+    """Seats at most `most` nodes. Survivors keep their order; newcomers sit behind them, by hint and natural order."""
     old = {taken.node: taken.group_rank for taken in before.seats} if before else {}
-    order = sorted(applicants, key=lambda one: (old.get(one.node, len(old)), _natural(one.node)))
+    order = sorted(
+        applicants,
+        key=lambda one: (old.get(one.node, len(old)), _NO_HINT if one.hint is None else one.hint, _natural(one.node)),
+    )
     seats: list[Seat] = []
     workers, roles = 0, collections.Counter[str]()
     for one in order[:most]:
@@ -133,6 +137,9 @@ def seat(applicants: Iterable[Applicant], before: Roster | None, most: int) -> R
         workers += one.slots
         roles[one.role] += one.slots
     return Roster(tuple(seats))
+
+
+_NO_HINT = 1 << 62
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

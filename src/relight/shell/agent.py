@@ -14,12 +14,12 @@ import time
 from relight.core.documents import Phase, Standing, Verdict
 from relight.core.job import Job, JobRules
 from relight.core.launch import How
-from relight.core.names import never, signal_name
+from relight.core.names import UsageError, never, signal_name
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.page import Story
 from relight.core.rollcall import RollCall
 from relight.core.roster import Applicant
-from relight.core.values import value
+from relight.core.values import replace, value
 from relight.shell.account import Account, hand_in
 from relight.shell.clock import monotonic
 from relight.shell.guardian import Guardian
@@ -44,9 +44,16 @@ if TYPE_CHECKING:
     from relight.core.failure import WorkerEnd
     from relight.core.launch import Launch
     from relight.core.names import ExitStatus
+    from relight.core.opening import Refused, Terms
     from relight.core.room import Fact, Hello
+    from relight.shell.coordinator import LocalSeat
     from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
+    from relight.shell.remote import RemoteLink
+
+    Link = LocalLink | LocalSeat | RemoteLink
+
+PARTING_S = 2.0
 
 
 @value
@@ -57,6 +64,7 @@ class Surroundings:
     host: str
     python: str
     temporary: str = "/tmp"
+    release: str = ""  # of relight
     reaps: bool = False  # this is the first process of a container, and whoever ends there as an orphan is ours to bury
 
 
@@ -100,7 +108,7 @@ class Agent:
         if launch.store.shared:
             try:
                 self._store = StoreHost(
-                    self._loop, launch.store.address, launch.store.port, tell=self._refused, warn=self._say
+                    self._loop, launch.store_binds, launch.store.port, tell=self._refused, warn=self._say
                 )
             except BaseException:
                 self._outlets.release()
@@ -112,12 +120,13 @@ class Agent:
             role=launch.role,
             store_address=launch.store.address,
             store_port=self._store.port if self._store else 0,
+            hint=launch.meeting.hint if launch.meeting else None,
         )
-        now = monotonic()
-        rules = JobRules(launch.min_nodes, launch.max_nodes, launch.budget)
-        self._link = LocalLink(Job(rules, now), self._follow)
         asks_groups = launch.how is How.PROGRAM and commands is None
-        self._node = Node(applicant, self._mark, NodeRules(launch.shutdown_timeout_s, asks_groups=asks_groups), now)
+        rules = NodeRules(launch.shutdown_timeout_s, asks_groups=asks_groups)
+        self._node = Node(applicant, self._mark, rules, monotonic())
+        self._name = place.host  # what this node is called in its job
+        self._link: Link
 
     def run(self) -> Outcome:
         """Runs the job. However this ends, no worker is left alive."""
@@ -158,11 +167,13 @@ class Agent:
         self._room = open_room(self._loop, self._folder, self._heard)
         self._guardian.remove(self._room.path)
         try:
+            self._link = self._meet()
             self._talk()
             while self._leave is None:
                 self._loop.wait(self._wake_at())
                 self._turn()
             outcome = self._outcome(self._leave)
+            self._take_leave()
             self._tell_last()
             while not self._outlets.closed:
                 self._loop.wait()
@@ -170,6 +181,49 @@ class Agent:
         finally:
             self._processes.close()
             self._room.close()
+            self._link.close()
+
+    # -- the others -----------------------------------------------------------------------------------------
+
+    def _meet(self) -> Link:
+        """The link to whoever decides: in this process alone, or somewhere on the network."""
+        launch, meeting = self._launch, self._launch.meeting
+        rules = JobRules(launch.min_nodes, launch.max_nodes, launch.budget)
+        if meeting is None:
+            return LocalLink(Job(rules, monotonic()), self._follow)
+        from relight.shell.meet import Ears, Here, meet
+
+        rules = replace(
+            rules,
+            lease_s=meeting.lease_s,
+            settle_s=meeting.settle_s,
+            join_timeout_s=meeting.join_timeout_s,
+            last_call_s=meeting.last_call_s,
+            fails_below_min=meeting.fails_below_min,
+        )
+        here = Here(self._place.host, self._mark, self._store.port if self._store else 0, self._place.release)
+        ears = Ears(self._admitted, self._follow, self._cut_off, self._say)
+        return meet(self._loop, launch, meeting, rules, here, ears, self._store)
+
+    def _admitted(self, terms: Terms) -> None:
+        self._name = terms.name
+        self._node.joins(monotonic(), terms.name, terms.lease_s)
+
+    def _cut_off(self, refused: Refused) -> None:
+        """No coordinator is to be had. Before the first view that is a mistake of somebody's; later it is an end."""
+        if self._view is None:
+            raise UsageError(refused.what, refused.remedy or "--rdzv-endpoint HOST:PORT of a node that runs relight")
+        if self._view.phase is not Phase.ENDED:
+            end = replace(self._view, serial=self._view.serial + 1, phase=Phase.ENDED, part=None, cause=None)
+            self._follow(replace(end, verdict=Verdict.FAILED, reason=refused.what), monotonic())
+
+    def _take_leave(self) -> None:
+        """Waits, not for long, until the others know what they have to know of this node, or from it."""
+        self._link.tell(self._node.report(monotonic()))
+        until = monotonic() + PARTING_S
+        while not self._link.settled and monotonic() < until:
+            self._loop.wait(min(until, self._link.wake_at() or until))
+            self._link.tick(monotonic())
 
     # -- the turn of the loop -------------------------------------------------------------------------------
 
@@ -216,6 +270,8 @@ class Agent:
                     f"restart {view.restarts} of {self._launch.budget.restarts}" if view.cause else "no restart spent"
                 )
                 self._say(f"{view.reason}; starting again, {left}")
+            elif view.phase is Phase.RUNNING and view.part is None:
+                self._say(f"round {view.round} runs without this node, which waits until it is needed")
         self._perform(self._node.see(monotonic(), view, sent_at))
 
     def _perform(self, commands: list[Command]) -> None:
@@ -318,7 +374,7 @@ class Agent:
         story = Story(
             job=launch.run_id,
             name=launch.entrypoint,
-            host=self._place.host,
+            host=self._name,
             round=round_,
             restarts=view.restarts if view else 0,
             most_restarts=launch.budget.restarts,

@@ -36,6 +36,10 @@ V4_ANY, V6_ANY = (socket.AF_INET, "0.0.0.0", 0), (socket.AF_INET6, "::", 0)
 V4_LOOPBACK, V6_LOOPBACK = (socket.AF_INET, "127.0.0.1", 0), (socket.AF_INET6, "::1", 0)
 
 
+class Taken(UsageError):
+    """Somebody else listens there."""
+
+
 class NotHere(Exception):
     """The host is not known as one of this machine's addresses."""
 
@@ -247,7 +251,7 @@ def _unusable(host: str, port: int, error: OSError) -> Exception:
         case errno.EADDRINUSE:
             what = f"port {port} on {host or 'this machine'} is taken by another program"
             free = port + 1 if port < 65535 else 29500
-            return UsageError(what, f"--master-port {free}, or --master-port 0 for any free one")
+            return Taken(what, f"--master-port {free}, or --master-port 0 for any free one")
         case errno.EACCES:
             what = f"port {port} on {host or 'this machine'} may not be used by this user"
             return UsageError(what, "--master-port 29500, or any other port above 1023")

@@ -40,6 +40,14 @@ class LocalLink:
     def wake_at(self) -> float | None:
         return self._job.wake_at()
 
+    @property
+    def settled(self) -> bool:
+        """Whether nobody waits for anything more from here."""
+        return True
+
+    def close(self) -> None:
+        pass
+
     def _answer(self, report: NodeReport) -> None:
         view = self._job.view_for(report.applicant)
         self._seen = view.serial

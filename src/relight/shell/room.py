@@ -6,8 +6,8 @@ import errno
 import os
 import socket
 
-from relight.core.names import UsageError
-from relight.core.room import Conversation, Fact, Hello, Nonsense, greeting
+from relight.core.names import Nonsense, UsageError
+from relight.core.room import Conversation, Fact, Hello, greeting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

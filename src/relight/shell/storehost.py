@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from relight.shell.door import Admits, Tell
     from relight.shell.loop import Loop
 
+    Adopts = Callable[[socket.socket, str, bytes], object]
+
 CHUNK = 64 << 10
+NOT_A_CLIENT = b"r"  # the first byte of a call from another relight, and of nothing that TCPStore's clients say
 
 
 class StoreHost:
@@ -49,6 +52,7 @@ class StoreHost:
         self._guests: dict[int, _Guest] = {}
         self._next = 0
         self._unsent = 0
+        self.other: Adopts | None = None  # who serves those that speak relight's own protocol at this port
 
         def door(at: str) -> Door:
             return Door(loop, at, port, self.adopt, make_room=self._make_room, tell=tell, admits=admits)
@@ -131,6 +135,16 @@ class StoreHost:
         self.store.left(guest.number)
         self._dismiss(guest)
 
+    def pass_on(self, guest: _Guest, chunk: bytes, other: Adopts) -> None:
+        """Somebody at this port speaks relight's own protocol."""
+        connection = guest.connection
+        if connection is not None:
+            guest.connection = None
+            self._loop.unwatch(guest.fd)
+            self.store.left(guest.number)
+            del self._guests[guest.number]
+            other(connection, guest.address, chunk)
+
     def _send(self, guest: _Guest | None, data: bytes) -> None:
         if guest is None or guest.connection is None:  # it was lost while answers for others were on their way
             return
@@ -209,10 +223,12 @@ class _Guest:
             return
         except OSError:
             chunk = b""
-        if chunk:
-            self._host.hear(self, chunk)
-        else:
+        if not chunk:
             self._host.gone(self)
+        elif chunk[:1] == NOT_A_CLIENT and self._host.other and not self._host.store.greeted(self.number):
+            self._host.pass_on(self, chunk, self._host.other)
+        else:
+            self._host.hear(self, chunk)
 
     def writable(self) -> None:
         self._host.flush(self)

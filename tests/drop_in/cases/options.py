@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .making import ABSENT, RUN_PATH, Difference, case
+from .making import RUN_PATH, Difference, case
 
 
 def _names_every_option(first: list[str], second: list[str]) -> bool:
@@ -18,11 +18,6 @@ def _names_every_option(first: list[str], second: list[str]) -> bool:
 
 
 HELP = {"stdout": Difference("help-text", _names_every_option)}
-ONE_NODE = {
-    "exit": Difference("one-node", [2]),
-    "world/*": Difference("one-node", ABSENT),
-    "std*": Difference("one-node", []),
-}
 
 FINDS_LOOK = {"PYTHONPATH": "@WORK@"}  # --run-path does not put the script's folder on sys.path
 OTHER_PYTHON = '#!/bin/sh\nexport THROUGH_OTHER_PYTHON=1\nexec python "$@"\n'
@@ -118,7 +113,6 @@ CASES = [
         "a range of nodes, one came",
         "--nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=localhost:@PORT@ --rdzv-id=r "
         "--rdzv-conf=last_call_timeout=1 plain.py",
-        differs=ONE_NODE,
         slow=True,
     ),
     case("help", "--help", differs=HELP),
