@@ -239,3 +239,9 @@ def test_an_environment_that_no_worker_can_have_is_refused(inherited: dict[Any, 
         check_inherited(inherited)
     assert (caught.value.what, caught.value.remedy) == (what, remedy)
     check_inherited(dict(os.environ))
+
+
+def test_the_jobs_token_stays_with_the_agent() -> None:
+    given = environment(inherited={"RELIGHT_TOKEN": "secret", "A": "b"})
+    assert "RELIGHT_TOKEN" not in given
+    assert given["A"] == "b"

@@ -75,3 +75,16 @@ def test_ranks_within_a_role_run_through() -> None:
 def test_everybody_meets_where_seat_0_is() -> None:
     roster = seat([Applicant("n1", 1, store_address="a", store_port=1), Applicant("n2", 1, store_port=2)], None, 9)
     assert {(part.store_address, part.store_port) for part in roster.parts().values()} == {("a", 1)}
+
+
+def test_newcomers_sit_where_they_were_meant_to_and_behind_those_the_others() -> None:
+    given = [
+        Applicant("n1", 1, hint=2),
+        Applicant("n2", 1),
+        Applicant("n3", 1, hint=0),
+        Applicant("n4", 1, hint=2),
+        Applicant("n0", 1),
+    ]
+    first = seat(given, None, 9)
+    assert nodes(first) == ["n3", "n1", "n4", "n0", "n2"], "two with one wish do no harm"
+    assert nodes(seat([*given, Applicant("n9", 1, hint=0)], first, 9)) == [*nodes(first), "n9"], "survivors stay"

@@ -96,6 +96,7 @@ def test_an_agent_that_dies_is_noticed_and_the_others_go_on(relight: Runs) -> No
     assert "has died; starting again, no restart spent" in nodes.runs["a"].err
 
 
+@pytest.mark.slow
 def test_a_node_that_falls_silent_is_given_up_and_ends_its_own_workers(relight: Runs) -> None:
     nodes = Nodes(relight, WORKS, "1:3", "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
     nodes.hosted("a")
@@ -197,6 +198,7 @@ def test_the_job_may_fail_at_once_when_too_few_are_left(relight: Runs) -> None:
         assert "has died; 2 of 3 nodes are left, and the job was to fail then" in nodes.runs[name].err
 
 
+@pytest.mark.slow
 def test_too_few_nodes_are_waited_for_and_then_named(relight: Runs) -> None:
     nodes = Nodes(relight, LIVES, "3", "--rdzv-conf=join_timeout=4")
     nodes.hosted("a")
@@ -236,6 +238,7 @@ def test_a_node_that_has_finished_may_be_told_to_go(relight: Runs) -> None:
     assert nodes.runs["a"].ends() == 0
 
 
+@pytest.mark.slow
 def test_a_job_that_has_ended_can_be_started_again_under_its_name_and_port(relight: Runs) -> None:
     nodes = Nodes(relight, "", "2")
     for again in ("", "again "):
@@ -285,6 +288,7 @@ def test_workers_are_not_given_the_token(relight: Runs) -> None:
     assert [event for event in nodes.told if event.startswith("token")] == ["token None"] * 2
 
 
+@pytest.mark.slow
 def test_something_else_at_the_port_is_named(relight: Runs) -> None:
     """A TCPStore, as a torchrun agent has it there, closes the connection of whoever does not speak its protocol."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -328,6 +332,7 @@ def test_options_that_differ_are_told(relight: Runs) -> None:
     assert nodes.end() == {"a": 0, "b": 0}
 
 
+@pytest.mark.slow
 def test_when_the_coordinators_agent_dies_the_others_end_and_say_why(relight: Runs) -> None:
     nodes = Nodes(relight, LIVES, "1:2", "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=1")
     host = nodes.hosted("a")
