@@ -322,6 +322,18 @@ def test_something_else_at_the_port_is_named(relight: Runs) -> None:
     assert "Traceback" not in run.err
 
 
+def test_a_port_that_is_taken_where_this_node_must_host(relight: Runs) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        words = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=1")
+        run = relight.finish(*words, relight.script(""))
+    assert run.process.returncode == 2
+    assert run.err.splitlines() == [
+        f"relight: error: port {port} on 127.0.0.1 is taken by another program",
+        "  try: --rdzv-endpoint HOST:PORT with a port that is free there",
+    ]
+
+
 def test_options_that_differ_are_told(relight: Runs) -> None:
     nodes = Nodes(relight, WORKS, "2")
     host = nodes.hosted("a")

@@ -168,20 +168,25 @@ class Agent:
         self._guardian.remove(self._room.path)
         try:
             self._link = self._meet()
-            self._talk()
-            while self._leave is None:
-                self._loop.wait(self._wake_at())
-                self._turn()
-            outcome = self._outcome(self._leave)
-            self._take_leave()
-            self._tell_last()
-            while not self._outlets.closed:
-                self._loop.wait()
-            return outcome
+            try:
+                return self._follow_to_the_end()
+            finally:
+                self._link.close()
         finally:
             self._processes.close()
             self._room.close()
-            self._link.close()
+
+    def _follow_to_the_end(self) -> Outcome:
+        self._talk()
+        while self._leave is None:
+            self._loop.wait(self._wake_at())
+            self._turn()
+        outcome = self._outcome(self._leave)
+        self._take_leave()
+        self._tell_last()
+        while not self._outlets.closed:
+            self._loop.wait()
+        return outcome
 
     # -- the others -----------------------------------------------------------------------------------------
 

@@ -11,7 +11,10 @@ from relight.core.values import value
 from relight.shell.clock import monotonic
 from relight.shell.coordinator import Coordinator, LocalSeat
 from relight.shell.door import NotHere, Taken
+from relight.shell.patience import within
 from relight.shell.remote import Endpoint, RemoteLink
+
+NAMING_S = 5.0  # how long a name server may take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,8 +113,8 @@ def is_here(host: str) -> bool:
     if is_loopback(host) or host.lower() in (own.lower(), own.partition(".")[0].lower()):
         return True
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
-    except (OSError, UnicodeError):
+        found = within(NAMING_S, host, lambda: socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM))
+    except (OSError, UnicodeError):  # a name server that does not know, or does not answer
         return False
     return any(_can_bind(family, str(where[0])) for family, _, _, _, where in found)
 
