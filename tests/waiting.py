@@ -1,9 +1,13 @@
-"""Waiting for what a test is about, never without an end, and seeing whether a process lives."""
+"""Waiting for what a test is about, never without an end; whether a process lives; a time without descriptors."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from relight.shell.clock import monotonic
 from relight.shell.loop import Loop
@@ -29,3 +33,21 @@ def alive(pid: int) -> bool:
             return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
     except FileNotFoundError:
         return False
+
+
+@contextmanager
+def out_of_descriptors() -> Iterator[None]:
+    """As long as this lasts, nobody in this process can open anything."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
+    try:
+        try:
+            for _ in itertools.count():
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

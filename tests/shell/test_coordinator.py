@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import resource
 import socket
 import struct
 
@@ -22,6 +20,7 @@ from relight.shell.clock import monotonic
 from relight.shell.coordinator import Coordinator
 from relight.shell.probe import Probe
 from tests.shell.company import NAME, Agent, Company, hear, introduce, port_of
+from tests.waiting import out_of_descriptors
 
 TCPSTORE = b"\0" + struct.pack("<I", 0x3C85F7CE)
 
@@ -476,22 +475,12 @@ def test_out_of_descriptors_strangers_go_and_members_are_served(company: Company
     mute = company.dial(coordinator)
     company.until(lambda: coordinator._strangers, "a stranger")
     newcomer = company.dial(coordinator)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    try:
-        with pytest.raises(OSError, match="Too many"):
-            for _ in itertools.count():
-                taken.append(os.open(os.devnull, os.O_RDONLY))
+    with out_of_descriptors():
         assert hear(company, mute) == b""
         introduce(company, newcomer, Caller(NAME, "1.0", "late", "z"))
         since = one.answered_at
         one.applicant = replace(one.applicant, slots=3)
         company.until(lambda: one.answered_at > since, "a member to be answered")
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert one.runs and two.runs
 
 

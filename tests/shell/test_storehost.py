@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import resource
 import socket
 import struct
 import time
@@ -17,6 +15,7 @@ from relight.core.names import UsageError
 from relight.core.storewire import MAGIC, Limits
 from relight.shell.loop import Loop
 from relight.shell.storehost import StoreHost
+from tests.waiting import out_of_descriptors
 
 DEADLINE_S = 10.0
 HELLO = b"\0" + struct.pack("<I", MAGIC)
@@ -211,20 +210,10 @@ def test_out_of_descriptors_a_newcomer_is_turned_away_at_once_and_others_are_ser
     inside.send(HELLO + PING)
     assert hear(loop, inside, 4) == PONG
     outside = dial()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    try:
-        with pytest.raises(OSError, match="Too many"):
-            for _ in itertools.count():
-                taken.append(os.open(os.devnull, os.O_RDONLY))
+    with out_of_descriptors():
         assert hear(loop, outside, 1) == b""
         inside.send(PING)
         assert hear(loop, inside, 4) == PONG
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert told == ["was turned away: relight has no file descriptor left (see `ulimit -n`)"]
     again = dial()
     again.send(HELLO + PING)
@@ -454,18 +443,8 @@ def test_out_of_descriptors_who_has_said_nothing_makes_room(loop: Loop, host: St
     turn_until(loop, lambda: inside(host) == 2, "both to be inside")
     outside = dial()
     outside.send(HELLO + PING)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-    try:
-        with pytest.raises(OSError, match="Too many"):
-            for _ in itertools.count():
-                taken.append(os.open(os.devnull, os.O_RDONLY))
+    with out_of_descriptors():
         assert hear(loop, outside, 4) == PONG
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert hear(loop, silent, 1) == b""
     assert told == ["was cut off, having said nothing: relight has no file descriptor left (see `ulimit -n`)"]
     worker.send(PING)
