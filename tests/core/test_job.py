@@ -549,3 +549,24 @@ def test_a_node_counts_as_alive_until_it_is_given_up() -> None:
     assert [bench.job.has(node) for node in ("n1", "n2", "n3")] == [True, True, False]
     bench.job.died(1.0, "n2", "has died")
     assert [bench.job.has(node) for node in ("n1", "n2")] == [True, False]
+
+
+def test_a_job_can_be_stopped_once() -> None:
+    bench = running("n1", "n2")
+    bench.job.stop("n1 was told to leave")
+    end = bench.view
+    assert (end.phase, end.verdict, end.reason) == (Phase.ENDED, Verdict.STOPPED, "n1 was told to leave")
+    bench.job.stop("n2 was told to leave")
+    assert bench.view == end
+
+
+def test_a_planned_leave_counts_for_no_rate_but_may_leave_too_few() -> None:
+    bench = running("n1", "n2", "n3", rules=JobRules(2, 3, Budget(9, 1, 60.0), fails_below_min=True))
+    bench.say("n3", Standing.LEAVING, 1.0)
+    bench.say("n3", Standing.LEFT, 1.1)
+    for node in ("n1", "n2"):
+        bench.say(node, at=1.2)
+    assert bench.seats() == ["n1", "n2"]
+    bench.say("n2", Standing.LEAVING, 2.0)
+    assert bench.view.verdict is Verdict.FAILED
+    assert bench.view.reason == "n2 is leaving; 1 of 2 nodes are left, and the job was to fail then"

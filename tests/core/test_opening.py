@@ -156,7 +156,7 @@ def changed(data: bytes, **entries: object) -> bytes:
     [
         Caller("llama", "", "", ""),
         Caller("llama", "x" * 50, "x" * 255, "x" * 100, 65535, (("x" * OPTION, "y" * OPTION),) * OPTIONS),
-        Caller("llama", "\x01", "\udcff", "\U0001f600", 1, (("", "two\nlines"),)),
+        Caller("llama", "\x01", "n\u00f6de", "\U0001f600", 1, (("", "two\nlines"),)),
     ],
 )
 def test_a_caller_comes_in_as_it_is(caller: Caller) -> None:
@@ -184,11 +184,12 @@ def test_the_largest_introduction_fits_a_frame() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 
 
+HOST = st.text("node-0123.\u00e4", max_size=20)
 PAIRS = st.lists(st.tuples(TEXT, TEXT), max_size=4).map(tuple)
 
 
 @given(
-    st.builds(Caller, TEXT, TEXT, TEXT, TEXT, st.integers(0, 65535), PAIRS),
+    st.builds(Caller, TEXT, TEXT, HOST, TEXT, st.integers(0, 65535), PAIRS),
     st.builds(Terms, TEXT, st.floats(0.01, 1e15)),
     st.binary(max_size=20),
     st.integers(1, 60),
@@ -200,6 +201,11 @@ def test_any_caller_is_let_in_whatever_the_cuts(caller: Caller, terms: Terms, to
     introduction, _ = torn(calling, asked, size)
     assert torn(door, introduction, size) == (b"", caller)
     assert torn(calling, door.let_in(terms), size) == (b"", terms)
+
+
+@pytest.mark.parametrize("host", ["h\u202e", "a\x1b[31m", "\udcff", "two\nlines"])
+def test_a_host_that_would_steer_a_terminal_is_given_a_plain_name(host: str) -> None:
+    assert introduced(call(caller=replace(CALLER, host=host)), doorway())[1].host == "node"
 
 
 def test_nobody_is_let_in_unheard() -> None:
@@ -336,6 +342,7 @@ HTTP = "it speaks HTTP"
         (b"\x16\x04", "it is not relight: its first bytes are b'\\x16\\x04'"),
         *((verb + b" / HTTP/1.1\r\n\r\n", HTTP) for verb in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS")),
         (b"HTTP/1.1 400 Bad Request\r\n", HTTP),
+        (b"<!DOCTYPE HTML>\n", HTTP),
         (b"GETTING / HTTP\r\n", "it is not relight: its first bytes are b'GETTING / HTTP\\r\\n'"),
         (b"G", "it is not relight: its first bytes are b'G'"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "it is not relight: its first bytes are b'SSH-2.0-OpenSSH_'"),

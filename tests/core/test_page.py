@@ -156,7 +156,7 @@ relight: job "llama" failed in round 3, 2 of 2 restarts used
         """\
 relight: job "llama" failed in round 3, 2 of 2 restarts used
   first cause  n2 fell silent
-  afterwards   1 worker had finished
+  afterwards   1 worker had finished (on n1)
   decision     nobody came back in 60 s""",
     ),
     (
@@ -447,3 +447,42 @@ def test_what_a_worker_said_does_not_steer_the_terminal(ends: list[WorkerEnd]) -
 def test_the_report_holds_what_a_worker_said_as_it_was() -> None:
     worker = json.loads(as_json(story(end(0, 1, words=Words(NASTY, NASTY), tail=(NASTY,)))))["workers"][0]
     assert (worker["message"], worker["traceback"], worker["stderr_tail"]) == (NASTY, NASTY, [NASTY])
+
+
+def elsewhere(other: WorkerEnd, *ends: WorkerEnd, **more: Any) -> Story:
+    return story(*ends, cause=cause_of("n2", other), reason="that was it", **more)
+
+
+@pytest.mark.parametrize(
+    ("told", "lines"),
+    [
+        (
+            elsewhere(end(5), end(0, 0, asked=True), end(1, -15, asked=True)),
+            [
+                "  it said      see its output on n2; --tee 3 (or -r 3) would keep it in a file and show the end here",
+                "  afterwards   relight ended 2 others (on n1)",
+            ],
+        ),
+        (
+            elsewhere(end(5, words=BOOM, error_file=ERROR_FILE)),
+            ["  it said      ValueError: boom", f"               {ERROR_FILE} on n2"],
+        ),
+        (
+            elsewhere(end(5, tail=("no path to this",), stderr_file=STDERR), end(0, 0)),
+            [
+                "               no path to this",
+                f"               {STDERR} on n2",
+                "  afterwards   1 worker had finished (on n1)",
+            ],
+        ),
+    ],
+)
+def test_what_happened_on_another_node_is_said_to_be_there(told: Story, lines: list[str]) -> None:
+    page = for_people(told).splitlines()
+    assert [line for line in lines if line not in page] == [], page
+
+
+def test_a_job_that_never_began_is_said_not_to_have() -> None:
+    page = for_people(story(reason="only 1 of 2 nodes came", round=-1, restarts=0, most_restarts=0))
+    assert page.splitlines()[0] == 'relight: job "llama" failed before its first round, no restarts asked for'
+    assert for_people(story(reason="x y", round=0)).startswith('relight: job "llama" failed in round 0,')

@@ -97,6 +97,80 @@ def test_an_agent_that_dies_is_noticed_and_the_others_go_on(relight: Runs) -> No
 
 
 @pytest.mark.slow
+def test_where_rank_0_hosts_the_store_a_death_is_noticed_as_well(relight: Runs) -> None:
+    nodes = Nodes(relight, WORKS, "1:3")
+    own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    nodes.hosted("a", own)
+    lost = nodes.add("b", env=own)
+    nodes.add("c", env=own)
+    nodes.works(3)
+    died_at = time.monotonic()
+    lost.signal(signal.SIGKILL)
+    nodes.works(2)
+    soon(died_at, 4.0, "the new round")
+    lost.nothing_is_left()
+    go(nodes)
+    del nodes.runs["b"]
+    assert nodes.end() == {"a": 0, "c": 0}
+
+
+def test_workers_that_fail_because_a_node_died_cost_no_restart(relight: Runs) -> None:
+    """As DDP does: the peers of a dead worker raise within milliseconds."""
+    script = """
+PEER = os.path.join(os.path.dirname(os.environ["RELIGHT_TEST_EVENTS"]), "..", "b.pid")
+if NODE == "b":
+    open(PEER, "w").write(str(os.getppid()))
+else:
+    while ROUND == 0 and not (os.path.exists(PEER) and not os.path.exists("/proc/" + (open(PEER).read() or "1"))):
+        time.sleep(0.001)
+    if ROUND == 0:
+        sys.exit(1)
+told("go")
+"""
+    nodes = Nodes(relight, script, "1:3", "--max-restarts=0")
+    nodes.hosted("a")
+    lost = nodes.add("b")
+    nodes.add("c")
+    nodes.works(3)
+    lost.signal(signal.SIGKILL)
+    lost.process.wait(10)
+    seats = nodes.works(2)
+    assert {seat["TORCHELASTIC_RESTART_COUNT"] for seat in seats.values()} == {"0"}
+    lost.nothing_is_left()
+    go(nodes)
+    del nodes.runs["b"]
+    assert nodes.end() == {"a": 0, "c": 0}
+    assert "has died; starting again, no restart spent" in nodes.runs["a"].err
+
+
+def test_when_the_host_is_told_to_go_all_are_told_that_it_is_over(relight: Runs) -> None:
+    nodes = Nodes(relight, LIVES, "1:3")
+    host = nodes.hosted("a")
+    nodes.add("b")
+    nodes.add("c")
+    nodes.works(3)
+    told_at = time.monotonic()
+    host.signal(signal.SIGTERM)
+    assert nodes.end() == {"a": 1, "b": 1, "c": 1}
+    soon(told_at, 5.0, "the end")
+    for name in ("b", "c"):
+        assert "starting again" not in nodes.runs[name].err
+
+
+def test_two_who_leave_cost_nothing_whatever_the_rate(relight: Runs) -> None:
+    nodes = Nodes(relight, WORKS, "1:3", "--max-restarts=5", "--restart-rate=1/60")
+    nodes.hosted("a")
+    for name in ("b", "c"):
+        nodes.add(name)
+    nodes.works(3)
+    for name, left in (("b", 2), ("c", 1)):
+        nodes.runs[name].signal(signal.SIGTERM)
+        nodes.works(left)
+    go(nodes)
+    assert nodes.end() == {"a": 0, "b": 1, "c": 1}
+
+
+@pytest.mark.slow
 def test_a_node_that_falls_silent_is_given_up_and_ends_its_own_workers(relight: Runs) -> None:
     nodes = Nodes(relight, WORKS, "1:3", "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
     nodes.hosted("a")
@@ -314,7 +388,7 @@ def test_something_else_at_the_port_is_named(relight: Runs) -> None:
                 "--rdzv-conf=join_timeout=3",
                 job,
             )
-            assert run.ends() == 2
+            assert run.ends() == 1, "nobody has said that it is wrong"
         finally:
             stop.set()
             thread.join()

@@ -14,7 +14,8 @@ from relight.core.launch import Budget
 from relight.core.opening import Call, Caller, Doorway, Refused, Terms
 from relight.core.roster import Applicant
 from relight.shell.clock import monotonic
-from relight.shell.coordinator import Coordinator, LocalSeat
+from relight.shell.coordinator import Coordinator
+from relight.shell.link import LocalSeat
 from relight.shell.loop import Loop
 from relight.shell.meet import Ears, Here
 from relight.shell.remote import Endpoint, RemoteLink

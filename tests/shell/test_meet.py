@@ -10,8 +10,8 @@ import pytest
 
 from relight.core.job import JobRules
 from relight.core.launch import Launch, Meeting
-from relight.shell.coordinator import LocalSeat
 from relight.shell.door import Taken
+from relight.shell.link import LocalSeat
 from relight.shell.meet import Ears, Here, is_here, is_loopback, meet
 from relight.shell.remote import RemoteLink
 from relight.shell.storehost import StoreHost

@@ -58,7 +58,7 @@ def test_patience_runs_out_and_what_was_in_the_way_is_said(company: Company, mon
     port = free_port()
     agent = company.agent(port, "a", patience_s=0.2)
     company.until(lambda: agent.lost, "the end of its patience")
-    assert str(agent.lost[0]) == f"the coordinator at 127.0.0.1:{port}: Connection refused"
+    assert str(agent.lost[0]) == f"the coordinator at 127.0.0.1:{port}: Connection refused, for 0.2 s"
     assert set(agent.said) == {f"waiting for the coordinator at 127.0.0.1:{port}: Connection refused"}
     assert len(agent.said) <= 3
     company.turn_for(0.05)
@@ -87,7 +87,7 @@ def test_a_name_that_stands_for_no_address_is_asked_for_again_until_patience_run
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     agent = company.agent(29400, "a", address="node7", patience_s=0.12)
     company.until(lambda: agent.lost, "the end of its patience")
-    what = f"the coordinator at node7:29400: the name 'node7' stands for no address ({why})"
+    what = f"the coordinator at node7:29400: the name 'node7' stands for no address ({why}), for 0.12 s"
     assert str(agent.lost[0]) == what
     assert len(asked) > 1
 
@@ -281,7 +281,7 @@ def test_after_a_drop_its_patience_is_two_leases(company: Company) -> None:
     keeper.listener.close()
     keeper.drop()
     company.until(lambda: agent.lost, "the end of its patience")
-    assert str(agent.lost[0]).endswith(": Connection refused")
+    assert str(agent.lost[0]).endswith(": Connection refused, for 0.2 s")
 
 
 def test_a_coordinator_that_throws_it_out_each_time_wears_out_its_patience(company: Company) -> None:

@@ -116,8 +116,8 @@ MUTANTS = (
     Mutant(
         "who has finished is not waited for",
         job,
-        "if node in self._parts and node not in self._finished:",
-        "if node in self._parts:",
+        "return node in self._parts and node not in self._finished",
+        "return node in self._parts",
     ),
     Mutant(
         "who has finished is forgotten when a round begins",

@@ -147,6 +147,8 @@ class Truth:
             insist(len(before.roster.seats) < rules.max_nodes, "a newcomer breaks off a full round")
             insist(not self._told_done, "a newcomer makes finished workers work again")
             return
+        if after.reason.endswith((" is leaving", " left")):
+            return
         self._broken_off = [at for at in self._broken_off if at > now - rules.budget.period_s] + [now]
         if rules.budget.intensity is not None:
             insist(len(self._broken_off) <= rules.budget.intensity, "the job begins anew too often")

@@ -135,7 +135,8 @@ class Job:
         if known is not None and known.present:
             known.present = False
             self._forget(node)
-            self._fewer(now, node, how)
+            if self._is_needed(node):
+                self._again(now, f"{node} {how}")
 
     def died(self, now: float, node: str, how: str) -> None:
         """A node's agent is proved dead. Its workers may live a moment longer."""
@@ -158,6 +159,11 @@ class Job:
         if self.decision.phase is Phase.GATHERING:
             moments += [self._begins_at(), self._gives_up_at()]
         return min((at for at in moments if at != NEVER), default=None)
+
+    def stop(self, reason: str) -> None:
+        """Somebody who may do so ends the job."""
+        if self.decision.phase is not Phase.ENDED:
+            self._end(Verdict.STOPPED, reason)
 
     # -- who counts -----------------------------------------------------------------------------------------
 
@@ -249,33 +255,32 @@ class Job:
 
     def _leaves(self, now: float, node: str, how: str) -> None:
         """A node was told to go. When all were, the job is over."""
-        if self._staying():
-            self._fewer(now, node, how)
-        else:
+        if not self._staying():
             self._end(Verdict.STOPPED, f"{node} {how}; no node is left")
+        elif self._is_needed(node):
+            self._regroup(now, f"{node} {how}")
 
-    def _fewer(self, now: float, node: str, how: str) -> None:
-        """A node is gone or about to go. If it had work in this round, the others begin another one."""
-        if node in self._parts and node not in self._finished:
-            self._again(now, f"{node} {how}")
+    def _is_needed(self, node: str) -> bool:
+        """Whether it has work in this round, so that without it the others begin another one."""
+        return node in self._parts and node not in self._finished
 
     def _again(self, now: float, reason: str, cause: Cause | None = None) -> None:
-        """Tries again if the budget allows: a failure spends a restart, and whatever breaks a round off counts
+        """Tries again if the budget allows: a failure spends a restart, and whatever breaks a round off unasked counts
         for the rate, or a bad network would make a job begin anew for ever."""
         for limit in (self._rate, self._restarts) if cause else (self._rate,):
             answer = limit.ask(now)
             if isinstance(answer, Refused):
                 self._end(Verdict.FAILED, f"{reason}; {answer.why}", cause)
                 return
-        if self._rules.fails_below_min and self._staying() < self._rules.min_nodes:
-            left = f"{self._staying()} of {self._rules.min_nodes} nodes are left"
-            self._end(Verdict.FAILED, f"{reason}; {left}, and the job was to fail then", cause)
-            return
         self._regroup(now, reason, cause)
 
     # -- between rounds -------------------------------------------------------------------------------------
 
     def _regroup(self, now: float, reason: str, cause: Cause | None = None) -> None:
+        if self._rules.fails_below_min and self._staying() < self._rules.min_nodes:
+            left = f"{self._staying()} of {self._rules.min_nodes} nodes are left"
+            self._end(Verdict.FAILED, f"{reason}; {left}, and the job was to fail then", cause)
+            return
         self._since = now
         self._enough_at = self._grow_at = NEVER
         self._decide(Phase.GATHERING, self.decision.round + 1, reason, cause=cause)

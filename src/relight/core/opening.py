@@ -104,7 +104,7 @@ def _stranger(said: bytes) -> str:
         return "it speaks torch's TCPStore protocol: a torchrun agent, or a worker of another job"
     if said[:2] == b"\x16\x03":
         return "it speaks TLS, and this side does not"
-    if said.split(b" ")[0] in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS") or said.startswith(b"HTTP/"):
+    if said.split(b" ")[0] in (b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS") or said.startswith((b"HTTP/", b"<")):
         return "it speaks HTTP"
     return f"it is not relight: its first bytes are {said[:16]!r}"
 
@@ -154,6 +154,7 @@ class Doorway:
         except ValueError:
             raise Nonsense("options that are no pairs") from None
         host, life = said.word("host", 255), said.word("life", 100)
+        host = host if host.isprintable() else "node"  # it is shown on terminals
         return Caller(job, said.text("release", 50), host, life, said.whole("door", 0, 65535), pairs)
 
 

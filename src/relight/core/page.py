@@ -49,7 +49,8 @@ def for_people(story: Story) -> str:
     used = (
         f"{story.restarts} of {story.most_restarts} restarts used" if story.most_restarts else "no restarts asked for"
     )
-    lines = [f"relight: {_title(story)} failed in round {story.round}, {used}"]
+    when = f"in round {story.round}" if story.round >= 0 else "before its first round"
+    lines = [f"relight: {_title(story)} failed {when}, {used}"]
     cause = story.first_cause
     end = cause.end if cause else None
     if cause is None or end is None:
@@ -58,15 +59,20 @@ def for_people(story: Story) -> str:
         lines.append(f"  first cause  {_who(end)} on {cause.node}{_lead(story, end)}")
         after_step = "" if end.step is None else f" after step {end.step}"
         lines.append(f"  how          {death_of(end)}{after_step}{_because(story, end)}")
-        lines += _said(end)
+        lines += _said(end, "" if cause.node == story.host else cause.node)
     if after := _afterwards(story, end):
-        lines.append(f"  afterwards   {after}")
+        lines.append(f"  afterwards   {after}{_on_this_node(story, cause)}")
     why = story.reason.removeprefix(cause.sentence).lstrip("; ") if cause else ""
     if why and why != used and story.most_restarts:
         lines.append(f"  decision     {why}")
     if story.report:
         lines.append(f"  report       {story.report}")
     return visible("\n".join(lines))
+
+
+def _on_this_node(story: Story, cause: Cause | None) -> str:
+    """What is counted is this node's; that is worth a word where the cause was another node's."""
+    return "" if cause is None or cause.node == story.host else f" (on {story.host})"
 
 
 def _title(story: Story) -> str:
@@ -92,17 +98,19 @@ def _because(story: Story, end: WorkerEnd) -> str:
     return f"; {story.evidence}" if story.evidence and end.status.signal == 9 else ""
 
 
-def _said(end: WorkerEnd) -> list[str]:
+def _said(end: WorkerEnd, elsewhere: str) -> list[str]:
+    """Its own words, and where they are: here, or on the node that is named."""
     summary = summary_of(end)
     where = end.error_file if end.words and end.words.message.strip() else end.stderr_file
-    path = [f"               {where}"] if where else []
+    path = [f"               {where}{f' on {elsewhere}' if elsewhere else ''}"] if where else []
     if summary:
         return [f"  it said      {summary}", *path]
     if end.tail:
         return ["  its last words on stderr", *(f"               {shorten(line)}" for line in end.tail[-8:]), *path]
     if end.stderr_file:
         return [f"  it said      nothing that is in its file ({end.stderr_file})"]
-    return ["  it said      see its output above; --tee 3 (or -r 3) would keep it in a file and show the end here"]
+    output = f"its output on {elsewhere}" if elsewhere else "its output above"
+    return [f"  it said      see {output}; --tee 3 (or -r 3) would keep it in a file and show the end here"]
 
 
 def _afterwards(story: Story, first: WorkerEnd | None) -> str:
@@ -112,7 +120,7 @@ def _afterwards(story: Story, first: WorkerEnd | None) -> str:
     for end in story.ends:
         if first is not None and end.rank == first.rank:
             continue
-        if end.ok:
+        if end.ok and not end.asked:
             finished += 1
         elif end.own_failure:
             # One that had raised and was then ended by us while it unloaded: the signal is not its story.

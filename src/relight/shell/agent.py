@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from relight.core.documents import Phase, Standing, Verdict
+from relight.core.documents import JobView, Phase, Standing, Verdict
 from relight.core.job import Job, JobRules
 from relight.core.launch import How
 from relight.core.names import UsageError, never, signal_name
@@ -22,9 +22,10 @@ from relight.core.roster import Applicant
 from relight.core.values import replace, value
 from relight.shell.account import Account, hand_in
 from relight.shell.clock import monotonic
+from relight.shell.door import Door
 from relight.shell.guardian import Guardian
 from relight.shell.kernel import OomWatch
-from relight.shell.link import LocalLink
+from relight.shell.link import LocalLink, LocalSeat
 from relight.shell.logfiles import RunFolder
 from relight.shell.loop import Loop
 from relight.shell.orders import Orders
@@ -40,13 +41,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from relight.core.documents import JobView
     from relight.core.failure import WorkerEnd
     from relight.core.launch import Launch
     from relight.core.names import ExitStatus
     from relight.core.opening import Refused, Terms
     from relight.core.room import Fact, Hello
-    from relight.shell.coordinator import LocalSeat
     from relight.shell.outlets import Layout
     from relight.shell.processes import Commands
     from relight.shell.remote import RemoteLink
@@ -105,6 +104,7 @@ class Agent:
         self._view: JobView | None = None
         self._offered: int | None = None  # after which round a port for the workers' own store was last found
         self._store: StoreHost | None = None
+        self._door: Door | None = None  # in place of the store's, where worker rank 0 hosts that
         if launch.store.shared:
             try:
                 self._store = StoreHost(
@@ -141,8 +141,9 @@ class Agent:
                 self._signals.close()
         finally:
             self._outlets.release()
-            if self._store:
-                self._store.close()
+            for listening in (self._store, self._door):
+                if listening:
+                    listening.close()
             self._loop.close()
 
     def _guarded(self) -> Outcome:
@@ -206,7 +207,17 @@ class Agent:
             last_call_s=meeting.last_call_s,
             fails_below_min=meeting.fails_below_min,
         )
-        here = Here(self._place.host, self._mark, self._store.port if self._store else 0, self._place.release)
+        if self._store is None:  # something has to answer at a port as long as this agent lives
+            self._door = Door(
+                self._loop,
+                launch.store_binds,
+                0,
+                lambda visitor, _address: visitor.close(),
+                make_room=lambda: False,
+                tell=self._refused,
+            )
+        listening = self._store or self._door
+        here = Here(self._place.host, self._mark, listening.port if listening else 0, self._place.release)
         ears = Ears(self._admitted, self._follow, self._cut_off, self._say)
         return meet(self._loop, launch, meeting, rules, here, ears, self._store)
 
@@ -215,11 +226,12 @@ class Agent:
         self._node.joins(monotonic(), terms.name, terms.lease_s)
 
     def _cut_off(self, refused: Refused) -> None:
-        """No coordinator is to be had. Before the first view that is a mistake of somebody's; later it is an end."""
-        if self._view is None:
+        """No coordinator is to be had. If one has refused us for good, that is a mistake of somebody's; else an end."""
+        view = self._view or JobView(-1, Phase.GATHERING, 0, "")
+        if self._view is None and refused.final:
             raise UsageError(refused.what, refused.remedy or "--rdzv-endpoint HOST:PORT of a node that runs relight")
-        if self._view.phase is not Phase.ENDED:
-            end = replace(self._view, serial=self._view.serial + 1, phase=Phase.ENDED, part=None, cause=None)
+        if view.phase is not Phase.ENDED:
+            end = replace(view, serial=view.serial + 1, phase=Phase.ENDED, part=None, cause=None)
             self._follow(replace(end, verdict=Verdict.FAILED, reason=refused.what), monotonic())
 
     def _take_leave(self) -> None:
@@ -268,12 +280,14 @@ class Agent:
                 return
 
     def _follow(self, view: JobView, sent_at: float) -> None:
-        if self._view is None or view.serial > self._view.serial:
+        known = self._view
+        if known is None or view.serial > known.serial:
             self._view = view
-            if view.phase is Phase.GATHERING and view.round > 0:
-                left = (
-                    f"restart {view.restarts} of {self._launch.budget.restarts}" if view.cause else "no restart spent"
-                )
+            if self._node.stop_signals:
+                pass  # what the others do is not this node's affair any more
+            elif view.phase is Phase.GATHERING and known is not None and view.round > 0:
+                most = max(self._launch.budget.restarts, view.restarts)
+                left = f"restart {view.restarts} of {most}" if view.cause else "no restart spent"
                 self._say(f"{view.reason}; starting again, {left}")
             elif view.phase is Phase.RUNNING and view.part is None:
                 self._say(f"round {view.round} runs without this node, which waits until it is needed")
@@ -332,6 +346,7 @@ class Agent:
             return
         again = len(self._node.stop_signals)
         how = ("ending the workers", "hurrying", "killing the workers")[min(again, 2)]
+        how = how if self._processes.pids else "leaving"
         self._say(f"received {signal_name(number)}: {how}")
         if again:
             self._outlets.give_up()
@@ -375,7 +390,7 @@ class Agent:
         self._outlets.close()
 
     def _outcome(self, leave: Leave) -> Outcome:
-        launch, view, round_ = self._launch, self._view, max(self._account.round, 0)
+        launch, view, round_ = self._launch, self._view, self._account.round
         story = Story(
             job=launch.run_id,
             name=launch.entrypoint,
@@ -388,7 +403,9 @@ class Agent:
             ends=tuple(self._node.ends[local_rank] for local_rank in sorted(self._node.ends)),
             evidence=str(self._oom.since() or ""),
         )
-        folder = self._folder.round_folder(round_) if leave.verdict is Verdict.FAILED else ""
+        folder = ""
+        if leave.verdict is Verdict.FAILED:
+            folder = self._folder.round_folder(round_) if round_ >= 0 else self._folder.path
         report = os.path.join(folder, "report.json") if folder else ""
         story = hand_in(story, report, self._place.environ.get("TORCHELASTIC_ERROR_FILE", ""), self._say)
         stops = self._node.stop_signals

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 
-from relight.core.documents import Phase
+from relight.core.documents import Phase, Standing
 from relight.core.frames import Frames, frame
 from relight.core.names import Nonsense
 from relight.core.node import NEVER
@@ -20,6 +20,7 @@ from relight.core.values import replace
 from relight.core.wire import read_report, write_view
 from relight.shell.clock import monotonic
 from relight.shell.door import Door
+from relight.shell.link import LocalSeat
 from relight.shell.probe import Probe
 from relight.shell.stream import Stream
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 OPENING_S = 10.0  # how long somebody may take to introduce itself
 PROBES_S = (0.005, 0.02, 0.1, 0.25, 0.5)  # between looks at the port of an agent whose connection was lost
+DOUBT_S = 0.2  # how long a failure waits for the proof that another node had died before
+SLEPT_S = 1.0  # after a turn that is later than this, one more look at what has come in
 NEWS_S = (3.0, 10.0, 30.0, 60.0)  # between lines about who is waited for
 MOST_REMARKS = 100  # about who knocks and who differs; whoever knocks may knock a thousand times
 LOOPBACK = ("127.", "::1")
@@ -63,7 +66,7 @@ class Coordinator:
         self._wanted = wanted
         self._say = say
         self._strangers: dict[_Visitor, float] = {}  # who has not introduced itself yet, and until when it may
-        self._members: dict[str, _Member] = {}  # by the name that each has in this job
+        self._members: dict[str, Member] = {}  # by the name that each has in this job
         self._suspects: dict[str, _Suspect] = {}
         self._told = -1  # the newest decision that everybody was told
         self._life = os.urandom(8).hex()  # a coordinator that was started anew knows nothing of the rounds before
@@ -71,6 +74,8 @@ class Coordinator:
         self._outward = ""  # the address by which others reach this machine
         self._news_at = monotonic() + NEWS_S[0]
         self._news = 0
+        self._awake_at = monotonic()
+        self._held: dict[str, NodeReport] = {}  # failures that may be a dying node's work, by who reported them
         self._door: Door | None = None
 
     # -- who comes ------------------------------------------------------------------------------------------
@@ -111,7 +116,7 @@ class Coordinator:
         on_terms(Terms(member.name, NEVER))  # it hears its coordinator as long as it runs at all
         return LocalSeat(self, member)
 
-    def _let_in(self, caller: Caller, address: str, stream: Stream | None) -> _Member:
+    def _let_in(self, caller: Caller, address: str, stream: Stream | None) -> Member:
         """Gives a caller its name. One that was here before, in this life, keeps the one it had."""
         host = caller.host or "node"
         before = next((one for one in self._members.values() if one.life == caller.life), None)
@@ -124,7 +129,7 @@ class Coordinator:
         self._acquit(name)
         if before is not None:
             before.close()
-        member = self._members[name] = _Member(name, caller, address, stream)
+        member = self._members[name] = Member(name, caller, address, stream)
         if unlike := differences(self._options, caller.options):
             self._remark(f"{name} was started with other options than this job: {', '.join(unlike)}")
         return member
@@ -147,13 +152,16 @@ class Coordinator:
         if member.door and member.here:
             member.probe = Probe(self.loop, member.address, member.door, member.answered)
 
-    def hear(self, member: _Member, report: NodeReport) -> None:
+    def hear(self, member: Member, report: NodeReport) -> None:
         """A report from whoever this member is."""
         applicant = report.applicant
         address = applicant.store_address or self._address_of(member)
         member.report = report = replace(
             report, applicant=replace(applicant, node=member.name, life=member.life, store_address=address)
         )
+        if report.standing is Standing.BROKEN and self._in_doubt():
+            self._held[member.name] = report
+            return
         self._job.hear(report.sent_at if member.stream is None else monotonic(), report)
         heard_of = member.seen
         self._settle()
@@ -161,6 +169,10 @@ class Coordinator:
             self._tell(member)
         elif member.stream is not None and member.seen == heard_of:  # nothing is new but that it was heard
             member.stream.send(frame({"at": report.sent_at}))
+
+    def _in_doubt(self) -> bool:
+        """Whether it is about to be known if an agent has died: workers that fail meanwhile fail for its sake."""
+        return any(suspect.fresh for suspect in self._suspects.values())
 
     def parted(self, visitor: _Visitor) -> None:
         """A connection is gone. Who had been let in may come back."""
@@ -171,7 +183,7 @@ class Coordinator:
             if self._job.has(member.name):
                 self._suspects[member.name] = _Suspect(self, member)
 
-    def died(self, member: _Member) -> None:
+    def died(self, member: Member) -> None:
         """Nobody listens any more where this member's agent did, on a machine that answers."""
         self._acquit(member.name)
         self._job.died(monotonic(), member.name, "has died")
@@ -183,7 +195,7 @@ class Coordinator:
         if suspect is not None:
             suspect.close()
 
-    def _address_of(self, member: _Member) -> str:
+    def _address_of(self, member: Member) -> str:
         """Where others find a member: where it comes from; one on this machine is where this machine is."""
         if not member.address.startswith(LOOPBACK):
             return member.address
@@ -208,7 +220,7 @@ class Coordinator:
                 if member.here and member.report is not None:
                     self._tell(member)
 
-    def _tell(self, member: _Member) -> None:
+    def _tell(self, member: Member) -> None:
         assert member.report is not None
         view = self._job.view_for(member.report.applicant)
         member.seen = view.serial
@@ -224,15 +236,25 @@ class Coordinator:
             visitor.close()
         if self._door is not None:
             self._door.tick(now)
-        self._job.tick(now)
+        self._watch(now)
         self._settle()
         for name, suspect in list(self._suspects.items()):
             if self._job.has(name):
                 suspect.tick(now)
             else:
                 self._acquit(name)
+        if self._held and not self._in_doubt():
+            held, self._held = self._held, {}
+            for name, report in held.items():
+                self.hear(self._members[name], report)
         if now >= self._news_at:
             self._tell_news(now)
+
+    def _watch(self, now: float) -> None:
+        """Time passes for the job. What came in while this process stood still is heard before anybody is silent."""
+        slept_s, self._awake_at = now - self._awake_at, now
+        if slept_s < SLEPT_S:
+            self._job.tick(now)
 
     def wake_at(self) -> float | None:
         moments = [suspect.again_at for suspect in self._suspects.values()]
@@ -264,6 +286,11 @@ class Coordinator:
             if one.stream is not None and (one.here or one.name in self._suspects)
         )
 
+    def go(self, host: Member) -> None:
+        """The agent in this process was told to leave. Without it nobody decides: the job is over, and all are told."""
+        if any(self._job.has(name) for name, member in self._members.items() if member is not host):
+            self._job.stop(f"{host.name} was told to leave, and it hosts the coordinator")
+
     def _tell_news(self, now: float) -> None:
         """While nodes are waited for, a line says who is here."""
         if self._job.decision.phase is not Phase.GATHERING:
@@ -282,7 +309,7 @@ class Coordinator:
                 member.stream.send(frame({"say": sentence}))
 
 
-class _Member:
+class Member:
     """An agent that was let in."""
 
     def __init__(self, name: str, caller: Caller, address: str, stream: Stream | None) -> None:
@@ -316,7 +343,7 @@ class _Visitor:
         self.address = address
         self.reached = str(connection.getsockname()[0])  # which of this machine's addresses it found
         self.doorway = doorway
-        self.member: _Member | None = None
+        self.member: Member | None = None
         self._greeted = False
         self._frames = Frames()
         self.stream = Stream(coordinator.loop, connection, self.spoke, self._ended)
@@ -368,12 +395,17 @@ class _Visitor:
 class _Suspect:
     """A member whose connection was lost. Its door tells if its agent is dead; nothing else but time does."""
 
-    def __init__(self, coordinator: Coordinator, member: _Member) -> None:
+    def __init__(self, coordinator: Coordinator, member: Member) -> None:
         self._coordinator = coordinator
         self._member = member
         self._looks = 0
         self._probe: Probe | None = None
-        self.again_at = monotonic() + PROBES_S[0]
+        self._since = monotonic()
+        self.again_at = self._since + PROBES_S[0]
+
+    @property
+    def fresh(self) -> bool:
+        return self._member.provable and monotonic() < self._since + DOUBT_S
 
     def tick(self, now: float) -> None:
         if now < self.again_at:
@@ -392,35 +424,3 @@ class _Suspect:
     def _answered(self, error: int) -> None:
         if error == errno.ECONNREFUSED:
             self._coordinator.died(self._member)
-
-
-class LocalSeat:
-    """The link of the agent that hosts the coordinator: report in, view out, at once."""
-
-    def __init__(self, coordinator: Coordinator, member: _Member) -> None:
-        self._coordinator = coordinator
-        self._member = member
-        self._told: NodeReport | None = None
-
-    def tell(self, report: NodeReport) -> bool:
-        if self._told is not None and replace(report, sent_at=self._told.sent_at) == self._told:
-            return False
-        self._told = report
-        self._coordinator.hear(self._member, report)
-        return True
-
-    def tick(self, now: float) -> None:
-        if self._told is not None:  # this agent hears its coordinator as long as it runs at all
-            self._coordinator.hear(self._member, replace(self._told, sent_at=now))
-        self._coordinator.tick(now)
-
-    def wake_at(self) -> float | None:
-        return self._coordinator.wake_at()
-
-    @property
-    def settled(self) -> bool:
-        """Whether nobody waits for anything more from here."""
-        return self._coordinator.settled
-
-    def close(self) -> None:
-        self._coordinator.close()

@@ -9,7 +9,7 @@ from relight.core.job import Job
 from relight.core.opening import Caller
 from relight.core.values import value
 from relight.shell.clock import monotonic
-from relight.shell.coordinator import Coordinator, LocalSeat
+from relight.shell.coordinator import Coordinator
 from relight.shell.door import NotHere, Taken
 from relight.shell.patience import within
 from relight.shell.remote import Endpoint, RemoteLink
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from relight.core.job import JobRules
     from relight.core.launch import Launch, Meeting
     from relight.core.opening import Refused, Terms
+    from relight.shell.link import LocalSeat
     from relight.shell.loop import Loop
     from relight.shell.storehost import StoreHost
 

@@ -238,7 +238,9 @@ class RemoteLink:
 
     def _give_up(self, trouble: Refused) -> None:
         self.close()
-        self._on_lost(Refused(f"the coordinator at {self._endpoint}: {trouble.what}", trouble.remedy))
+        waited = "" if trouble.final else f", for {self._patience_s:g} s"
+        what = f"the coordinator at {self._endpoint}: {trouble.what}{waited}"
+        self._on_lost(Refused(what, trouble.remedy, final=trouble.final))
 
     # -- what comes in --------------------------------------------------------------------------------------
 
