@@ -193,3 +193,9 @@ def test_several_nodes_meet_as_on_the_command_line(more: dict[str, Any], store: 
 def test_several_nodes_do_not_meet_in_etcd() -> None:
     with pytest.raises(UsageError, match="rdzv_backend='etcd'"):
         launch_of(asked(max_nodes=2, rdzv_backend="etcd"), "true", ())
+
+
+def test_the_token_is_read_as_the_command_line_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELIGHT_TOKEN", " secret\n")
+    meeting = launch_of(asked(max_nodes=2, rdzv_endpoint="h:5"), "true", ()).meeting
+    assert meeting is not None and meeting.token == "secret"

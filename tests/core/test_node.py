@@ -388,3 +388,10 @@ def test_a_lease_that_begins_late_keeps_workers_from_starting_only_when_it_is_ov
     node.see(0.0, gather(0, 0), 0.0)
     node.joins(50.0, "n1", LEASE_S)
     assert [type(command) for command in node.see(50.1, run(1, 0), 0.0)] == [StartWorkers]
+
+
+def test_a_report_repeats_another_if_only_its_moment_differs() -> None:
+    report = new().report(1.0)
+    assert not report.repeats(None)
+    assert report.repeats(replace(report, sent_at=9.0))
+    assert not report.repeats(replace(report, seen=7))

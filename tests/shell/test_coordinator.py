@@ -601,3 +601,19 @@ def test_a_call_may_be_half_read_when_it_is_handed_over(company: Company) -> Non
     coordinator = company.host(2)
     client = adopted(company, coordinator, "127.0.0.1", "127.0.0.1", MAGIC[:4])
     assert introduce(company, client, Caller(NAME, "1.0", "box", "a"), begun=4).name == "box"
+
+
+def test_a_failure_that_waits_is_not_put_to_another_life_of_the_same_name(company: Company) -> None:
+    coordinator, one, _two = pair(company)
+    member = coordinator._members["n1"]
+    assert member.report is not None
+    broken = replace(member.report, standing=Standing.BROKEN, sent_at=one.answered_at + 1.0)
+    before = serial(coordinator)
+    coordinator._held[member] = broken
+    coordinator._members["n1"] = coordinators.Member("n1", Caller(NAME, "1.0", "n1", "another"), "127.0.0.1", None)
+    coordinator.tick(monotonic())
+    assert (serial(coordinator), coordinator._held) == (before, {})
+    coordinator._held[member] = broken
+    coordinator._members["n1"] = member
+    coordinator.tick(monotonic())
+    assert serial(coordinator) == before + 1

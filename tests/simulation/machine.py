@@ -10,7 +10,6 @@ from relight.core.failure import WorkerEnd
 from relight.core.names import ExitStatus, never
 from relight.core.node import Command, Leave, LookAtGroup, Node, StartWorkers, TellWorker
 from relight.core.roster import Applicant
-from relight.core.values import replace
 
 from .weather import CALM_AT, HEARTBEAT_S, LEASE_S
 
@@ -187,7 +186,7 @@ class Host:
             self._perform(node.tick(world.now))
         if self.node is node:
             report = node.report(world.now)
-            if self._reported is None or replace(report, sent_at=self._reported.sent_at) != self._reported:
+            if not report.repeats(self._reported):
                 self._send(report)
             self._set_alarm()
 

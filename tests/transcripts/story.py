@@ -25,7 +25,6 @@ from relight.core.launch import Budget
 from relight.core.names import ExitStatus, never, signal_name
 from relight.core.node import Command, Leave, LookAtGroup, Node, NodeRules, StartWorkers, TellWorker
 from relight.core.roster import Applicant
-from relight.core.values import replace
 
 HEARTBEAT_S = 1.0
 
@@ -156,7 +155,7 @@ class Story:
 
     def _exchange(self, agent: Agent) -> bool:
         report = agent.node.report(self.now)
-        if agent.reported is not None and replace(report, sent_at=agent.reported.sent_at) == agent.reported:
+        if report.repeats(agent.reported):
             return False
         agent.reported = report
         self._say_report(agent, report)

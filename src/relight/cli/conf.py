@@ -36,8 +36,11 @@ def _positive(word: str) -> bool:
     return _whole(word) and int(word) > 0
 
 
+_YES, _NO = ("1", "true", "t", "yes", "y"), ("0", "false", "f", "no", "n")
+
+
 def _yes_or_no(word: str) -> bool:
-    return word.lower() in ("1", "true", "t", "yes", "y", "0", "false", "f", "no", "n")
+    return word.lower() in (*_YES, *_NO)
 
 
 def _not_negative(word: str) -> bool:
@@ -113,6 +116,11 @@ def patience(conf: dict[str, str], backend: str) -> dict[str, float]:
         lease_s = float(conf.get("keep_alive_interval", 5)) * float(conf.get("keep_alive_max_attempt", 3))
         found["lease_s"] = max(SHORTEST_LEASE_S, lease_s)
     return found
+
+
+def hosts(conf: dict[str, str]) -> bool | None:
+    """Whether this node is to run the coordinator; None if nothing is said of it."""
+    return conf["is_host"].lower() in _YES if "is_host" in conf else None
 
 
 def parse_conf(text: str, name: str) -> dict[str, str]:

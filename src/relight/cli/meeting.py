@@ -17,7 +17,7 @@ from relight.program import random_number, random_run_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from relight.cli.asked import Asked
@@ -69,7 +69,9 @@ def _several(
     warn: Callable[[str], None],
 ) -> tuple[Store, Meeting]:
     """Where the nodes of a job meet, and where this node's store is should the workers meet there."""
-    waits: dict[str, Any] = _patience(conf, backend)
+    from relight.cli.conf import hosts, patience
+
+    waits: dict[str, Any] = patience(conf, backend)
     waits["fails_below_min"] = asked.text("on_node_loss") == "fail"
     token = _token(asked)
     if backend == "static":
@@ -87,19 +89,15 @@ def _several(
     if found == 0:
         raise asked.wrong("rdzv_endpoint", "is a port that only this node would know", f"--rdzv-endpoint {host}:29400")
     _warn_of_static_words(asked, bool(endpoint), warn, hint=True)
-    said = conf.get("is_host", "").lower()
-    hosts = None if not said else said in ("1", "true", "t", "yes", "y")
     shared = asked.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
     store = Store(shared=shared, address=asked.text("local_addr"))
-    return store, Meeting(host, C10D_PORT if found is None else found, hosts, False, token, _hint(asked), **waits)
+    at = C10D_PORT if found is None else found
+    return store, Meeting(host, at, hosts(conf), False, token, _hint(asked), **waits)
 
 
-def _patience(conf: dict[str, str], backend: str) -> dict[str, float]:
-    if not conf and backend != "static":
-        return {}
-    from relight.cli.conf import patience
-
-    return patience(conf, backend)
+def token_of(environ: Mapping[str, str]) -> str:
+    """The job's secret, if the environment holds it."""
+    return environ.get("RELIGHT_TOKEN", "").strip()
 
 
 def _hint(asked: Asked) -> int | None:
@@ -114,7 +112,7 @@ def _token(asked: Asked) -> str:
     """The job's secret, from a file or the environment."""
     path = asked.text("token_file")
     if not path:
-        return asked.environ.get("RELIGHT_TOKEN", "").strip()
+        return token_of(asked.environ)
     try:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             token = file.read(MOST_TOKEN).strip()

@@ -224,10 +224,11 @@ def _static_endpoint(config: Any) -> tuple[str, int]:
 
 def _meeting(config: Any) -> Meeting:
     """Where the nodes of a job of several meet."""
-    from relight.cli.conf import patience
+    from relight.cli.conf import hosts, patience
+    from relight.cli.meeting import token_of
 
     backend, conf = str(config.rdzv_backend), {key: str(said) for key, said in dict(config.rdzv_configs or {}).items()}
-    token = os.environ.get("RELIGHT_TOKEN", "")
+    token = token_of(os.environ)
     waits: dict[str, Any] = patience(conf, backend)
     if backend == "static":
         rank = int(conf.get("rank", 0))
@@ -239,9 +240,7 @@ def _meeting(config: Any) -> Meeting:
         )
     endpoint = str(config.rdzv_endpoint or "localhost").strip()
     host, _, port = endpoint.rpartition(":") if endpoint.count(":") == 1 or "]:" in endpoint else (endpoint, "", "")
-    said = conf.get("is_host", "").lower()
-    hosts = said in ("1", "true", "t", "yes", "y") if said else None
-    return Meeting(host.strip("[]"), int(port or C10D_PORT), hosts, False, token, **waits)
+    return Meeting(host.strip("[]"), int(port or C10D_PORT), hosts(conf), False, token, **waits)
 
 
 def _shutdown_timeout(config: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from relight.core.values import value
+from relight.core.values import replace, value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class NodeReport:
     round: int  # what DONE, BROKEN and WORKING are about; -1 before the first
     sent_at: float  # the node's own clock; the coordinator only echoes it
     cause: Cause | None = None
+
+    def repeats(self, told: NodeReport | None) -> bool:
+        """Whether it says nothing new: it differs at most in when it was sent."""
+        return told is not None and replace(self, sent_at=told.sent_at) == told
 
     @property
     def node(self) -> str:

@@ -75,7 +75,7 @@ class Coordinator:
         self._news_at = monotonic() + NEWS_S[0]
         self._news = 0
         self._awake_at = monotonic()
-        self._held: dict[str, NodeReport] = {}  # failures that may be a dying node's work, by who reported them
+        self._held: dict[Member, NodeReport] = {}  # failures that may be a dying node's work, by who reported them
         self._door: Door | None = None
 
     # -- who comes ------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Coordinator:
             report, applicant=replace(applicant, node=member.name, life=member.life, store_address=address)
         )
         if report.standing is Standing.BROKEN and self._in_doubt():
-            self._held[member.name] = report
+            self._held[member] = report
             return
         self._job.hear(report.sent_at if member.stream is None else monotonic(), report)
         heard_of = member.seen
@@ -245,8 +245,9 @@ class Coordinator:
                 self._acquit(name)
         if self._held and not self._in_doubt():
             held, self._held = self._held, {}
-            for name, report in held.items():
-                self.hear(self._members[name], report)
+            for member, report in held.items():
+                if self._members[member.name] is member:  # else somebody else has its name by now
+                    self.hear(member, report)
         if now >= self._news_at:
             self._tell_news(now)
 

@@ -27,7 +27,7 @@ class LocalLink:
 
     def tell(self, report: NodeReport) -> bool:
         """Says what this node is. False if it has said just that already."""
-        if self._told is not None and replace(report, sent_at=self._told.sent_at) == self._told:
+        if report.repeats(self._told):
             return False
         self._told = report
         self._job.hear(report.sent_at, report)
@@ -65,7 +65,7 @@ class LocalSeat:
         self._told: NodeReport | None = None
 
     def tell(self, report: NodeReport) -> bool:
-        if self._told is not None and replace(report, sent_at=self._told.sent_at) == self._told:
+        if report.repeats(self._told):
             return False
         self._told = report
         if report.standing in (Standing.LEAVING, Standing.LEFT):

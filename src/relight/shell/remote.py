@@ -97,8 +97,7 @@ class RemoteLink:
 
     def tell(self, report: NodeReport) -> bool:
         """Says what this node is. False if it has said just that already; then at most a heartbeat goes out."""
-        known = self._report
-        news = known is None or replace(report, sent_at=known.sent_at) != known
+        news = not report.repeats(self._report)
         if news:
             self._report, self._sent = report, False
         self._speak(report.sent_at)
